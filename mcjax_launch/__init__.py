@@ -4,7 +4,7 @@ As a command: see `mcjax-launch --help`. In Python: `launch` runs a program, `ru
 docs/python.md. What is here is imported when it is used: every agent and every rank passes by.
 """
 
-from .kernel.wire.version import __version__
+from .wire.version import __version__
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

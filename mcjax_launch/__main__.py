@@ -52,8 +52,8 @@ def run() -> "NoReturn":
         sys.stderr.write(f"mcjax-launch: {_NOT_WINDOWS}\n")
         sys.exit(_USAGE)
     _open_standard()
-    gc.disable()  # what is imported stays; `kernel/launcher/entry.py` enables it again
-    from mcjax_launch.kernel.transport import early
+    gc.disable()  # what is imported stays; `launcher/entry.py` enables it again
+    from mcjax_launch.transport import early
 
     early.fork(sys.argv[1:], os.environ, _load_agent)
     from mcjax_launch.cli.command import main
@@ -74,8 +74,8 @@ def _open_standard() -> None:
 
 def _load_agent() -> "Callable[[str], object]":
     """Import the agent, name this process after it, and return the function that runs it."""
-    from mcjax_launch.kernel.agent.main import main
-    from mcjax_launch.kernel.agent.system import system
+    from mcjax_launch.agent.main import main
+    from mcjax_launch.agent.system import system
 
     system.set_process_name("mcjax_launch agent")
     return main

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-from mcjax_launch.kernel.wire.exit_status import USAGE
+from mcjax_launch.wire.exit_status import USAGE
 from mcjax_launch.wording import format_one_line
 
 

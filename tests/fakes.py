@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from mcjax_launch.job.hosts import LOCAL, Host
-from mcjax_launch.kernel.wire import frames
-from mcjax_launch.kernel.wire.codec import Message
+from mcjax_launch.wire import frames
+from mcjax_launch.wire.codec import Message
 
 
 class Clock:

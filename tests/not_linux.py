@@ -69,7 +69,7 @@ def launcher() -> str:
     atexit.register(shutil.rmtree, root, ignore_errors=True)
     copy = root / "mcjax_launch"
     shutil.copytree(PACKAGE, copy, ignore=shutil.ignore_patterns("__pycache__"))
-    for first in ("__init__.py", "kernel/hook/site/sitecustomize.py", "kernel/agent/assemble.py"):
+    for first in ("__init__.py", "hook/site/sitecustomize.py", "agent/assemble.py"):
         path = copy / first
         path.write_text(_with_first(path.read_text()))
     script = root / "mcjax-launch"

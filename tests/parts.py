@@ -4,7 +4,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-from mcjax_launch.kernel.wire.loop import Loop
+from mcjax_launch.machine.loop import Loop
 
 
 def agent(folder: Path, loop: Loop, uplink: Any, **more: object) -> Any:

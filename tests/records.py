@@ -8,12 +8,12 @@ from typing import Any
 from mcjax_launch.diagnosis.attempt import Attempt
 from mcjax_launch.diagnosis.summary import Summary, summarize
 from mcjax_launch.job.job import Job
-from mcjax_launch.kernel.wire.hook_messages import Failed, HookMessage, Joined, Joining
-from mcjax_launch.kernel.wire.messages import Exited, FromHook, RankUsage, Usage
 from mcjax_launch.report import record
 from mcjax_launch.runs import hook_events
 from mcjax_launch.runs.rank_run import RankProcess, RankRun
 from mcjax_launch.runs.state import RunState
+from mcjax_launch.wire.hook_messages import Failed, HookMessage, Joined, Joining
+from mcjax_launch.wire.messages import Exited, FromHook, RankUsage, Usage
 
 TERM, KILL, SEGV = signal.SIGTERM, signal.SIGKILL, signal.SIGSEGV
 JOB = Job(program=("train.py",), num_processes=256, python="python", chdir="/")

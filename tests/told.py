@@ -9,10 +9,10 @@ from mcjax_launch.diagnosis.announcer import Announcer
 from mcjax_launch.diagnosis.rules import find_advice, list_limit_lines
 from mcjax_launch.diagnosis.summary import find_warnings, summarize
 from mcjax_launch.diagnosis.view import View
-from mcjax_launch.kernel.wire import hook_messages as hook
-from mcjax_launch.kernel.wire.messages import Exited, FromHook
 from mcjax_launch.runs import hook_events
 from mcjax_launch.runs.rank_run import DevicesAsked
+from mcjax_launch.wire import hook_messages as hook
+from mcjax_launch.wire.messages import Exited, FromHook
 
 #: Something that happens; a number of seconds that go by; or what a rank prints on stderr.
 Event = FromHook | Exited | float | tuple[int, str]

@@ -7,7 +7,7 @@ import threading
 from collections.abc import Callable, Collection
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
-from mcjax_launch.kernel.wire.value import Value
+from mcjax_launch.wire.value import Value
 from mcjax_launch.wording import escape_unprintable
 
 # So many bytes of an unfinished line are kept; then they are reported as a line.

@@ -29,8 +29,8 @@ from mcjax_launch.features.function.messages import (
     make_call_file,
     pickle_in_parts,
 )
-from mcjax_launch.kernel.wire.exit_status import FAILED
 from mcjax_launch.ranks import format_ranks
+from mcjax_launch.wire.exit_status import FAILED
 
 if TYPE_CHECKING:
     from types import FrameType

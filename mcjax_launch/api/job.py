@@ -18,8 +18,8 @@ from mcjax_launch.api.process import LauncherProcess, Request, hold_signals
 from mcjax_launch.api.result import Result, make_result
 from mcjax_launch.api.streams import Consumer, Echo, EventLines, LastWords, read_all
 from mcjax_launch.errors import LaunchError
-from mcjax_launch.kernel.wire.exit_status import INTERNAL_ERROR, compute_exit_status
-from mcjax_launch.kernel.wire.signals import get_signal_name
+from mcjax_launch.wire.exit_status import INTERNAL_ERROR, compute_exit_status
+from mcjax_launch.wire.signals import get_signal_name
 
 if TYPE_CHECKING:
     from mcjax_launch.api.values import RankValues

@@ -14,10 +14,10 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from mcjax_launch.errors import LaunchError
-from mcjax_launch.kernel.transport.early import CLIENT
-from mcjax_launch.kernel.wire.signals import ENDING, FORWARDED
-from mcjax_launch.kernel.wire.system import format_limit_error
-from mcjax_launch.kernel.wire.value import Value
+from mcjax_launch.machine.system import format_limit_error
+from mcjax_launch.transport.early import CLIENT
+from mcjax_launch.wire.signals import ENDING, FORWARDED
+from mcjax_launch.wire.value import Value
 
 if TYPE_CHECKING:
     from mcjax_launch.features.function.messages import Buffer

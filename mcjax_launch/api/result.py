@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Literal, Self
 
 from mcjax_launch.errors import LaunchError
-from mcjax_launch.kernel.wire.value import Value
+from mcjax_launch.wire.value import Value
 
 
 class RankResult(Value):

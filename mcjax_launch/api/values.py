@@ -7,8 +7,8 @@ from collections import deque
 from typing import Any, Literal
 
 from mcjax_launch.features.function.messages import MAIN, Returned, unpickle
-from mcjax_launch.kernel.wire import messages
-from mcjax_launch.kernel.wire.frames import Decoder, Raw
+from mcjax_launch.wire import messages
+from mcjax_launch.wire.frames import Decoder, Raw
 
 
 class RankValues:

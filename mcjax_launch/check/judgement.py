@@ -11,9 +11,9 @@ from typing import Any, Literal
 
 from mcjax_launch.job.job import Job
 from mcjax_launch.job.mutual_tls import explain_missing_tls
-from mcjax_launch.kernel.wire.interpreter import explain_old_jax
-from mcjax_launch.kernel.wire.value import Value
+from mcjax_launch.machine.interpreter import explain_old_jax
 from mcjax_launch.ranks import format_count, format_ranges, format_slices, group_by_key
+from mcjax_launch.wire.value import Value
 from mcjax_launch.wording import escape_unprintable, format_names
 
 ProbeOutput = dict[str, Any]

@@ -23,7 +23,7 @@ MARK = "mcjax-check: "
 FOLDERS = "MCJAX_CHECK_FOLDERS"
 # Set if there is a hook, which fills in initialize() without arguments.
 _HOOK = "MCJAX_HOOK_SOCKET"
-# The hook's package (`kernel/hook/site/`).
+# The hook's package (`hook/site/`).
 _PACKAGE = "_mcjax_launch"
 # Packages besides jax itself that let it use accelerators, and connect these.
 _ACCELERATORS = ("cuda12", "cuda13", "cuda14", "rocm60", "rocm7", "rocm10")
@@ -241,7 +241,7 @@ def count_internals() -> dict[str, Any]:
         return {}
     from importlib import import_module
 
-    known = import_module(f"{_PACKAGE}.kernel.hook.jax_internals")
+    known = import_module(f"{_PACKAGE}.hook.jax_internals")
     missing = {str(internal): internal.lost for internal in known.find_missing()}
     return {"count": len(known.INTERNALS), "missing": missing}
 

@@ -26,12 +26,12 @@ from mcjax_launch.diagnosis.root_cause import JobStopped
 from mcjax_launch.errors import HostsFailed, LaunchError
 from mcjax_launch.job.hosts import Host
 from mcjax_launch.job.job import Job
-from mcjax_launch.kernel.launcher import entry
-from mcjax_launch.kernel.launcher.front import Front
-from mcjax_launch.kernel.wire import exit_status
-from mcjax_launch.kernel.wire.signals import ENDING
+from mcjax_launch.launcher import entry
+from mcjax_launch.launcher.front import Front
 from mcjax_launch.ranks import format_count
 from mcjax_launch.runs.rank_run import RankRun
+from mcjax_launch.wire import exit_status
+from mcjax_launch.wire.signals import ENDING
 
 #: Variables of the check's programs: leave the GPUs' memory to jobs that may be running there.
 OWN_VARIABLES = (("XLA_PYTHON_CLIENT_PREALLOCATE", "false"),)

@@ -20,8 +20,8 @@ from mcjax_launch.detached.visit import (
     JobDisplay,
 )
 from mcjax_launch.errors import LaunchError
-from mcjax_launch.kernel.wire import exit_status
 from mcjax_launch.options.options import Options
+from mcjax_launch.wire import exit_status
 
 
 def attach(options: Options) -> int:

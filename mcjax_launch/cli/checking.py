@@ -15,8 +15,6 @@ from mcjax_launch.check.judgement import Judgement, format_last_line, format_lin
 from mcjax_launch.console.prefix import wants_colour
 from mcjax_launch.errors import LaunchError
 from mcjax_launch.job.plan import count_ranks_by_host
-from mcjax_launch.kernel.wire import exit_status
-from mcjax_launch.kernel.wire.version import __version__
 from mcjax_launch.options.options import Options
 from mcjax_launch.ranks import format_count
 from mcjax_launch.report import files
@@ -26,6 +24,8 @@ from mcjax_launch.request.combinations import FOR_CHECK
 from mcjax_launch.request.hosts import find_hosts
 from mcjax_launch.request.job import make_job
 from mcjax_launch.request.ready import choose_mtls
+from mcjax_launch.wire import exit_status
+from mcjax_launch.wire.version import __version__
 
 #: Version of the file's format; goes up when a field changes its meaning or is removed.
 VERSION = 2

@@ -20,13 +20,13 @@ from mcjax_launch.cli.words import check_once, explain_swallowed_program
 from mcjax_launch.diagnosis.attempt import JobOutcome
 from mcjax_launch.errors import LaunchError, save_traceback
 from mcjax_launch.events.events import NO_EVENTS, Events
-from mcjax_launch.kernel.transport import early
-from mcjax_launch.kernel.wire import exit_status
 from mcjax_launch.options.options import Options
 from mcjax_launch.options.removed import find_removed_variables
 from mcjax_launch.request import combinations, ready, this_machine
 from mcjax_launch.request.coordinates import get_program_name, reads_coordinates
 from mcjax_launch.request.this_machine import is_on_github
+from mcjax_launch.transport import early
+from mcjax_launch.wire import exit_status
 from mcjax_launch.wording import format_one_line
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from mcjax_launch.events.client import Client
     from mcjax_launch.job.hosts import Host
     from mcjax_launch.job.job import Job
-    from mcjax_launch.kernel.launcher.front import Front
+    from mcjax_launch.launcher.front import Front
     from mcjax_launch.report.recording import Recorder
 
 
@@ -265,7 +265,7 @@ def _run(options: Options, context: click.Context, events: Events, job_id: str) 
 def _make_detached_front(job_id: str) -> "tuple[Front, Standby]":
     """Return the Front (loop, signals, outputs) of a detached job's launcher, and its Standby."""
     from mcjax_launch.detached.standby import Standby
-    from mcjax_launch.kernel.launcher.entry import make_own_front
+    from mcjax_launch.launcher.entry import make_own_front
 
     front = make_own_front()
     standby = Standby(job_id, front.loop, lambda: front.signals.put(signal.SIGINT))

@@ -16,11 +16,11 @@ from mcjax_launch.detached.standby import STARTED
 from mcjax_launch.errors import LaunchError
 from mcjax_launch.events.opening import DESCRIPTOR, parse_descriptor
 from mcjax_launch.job.job import Job
-from mcjax_launch.kernel.transport.early import DETACHED
-from mcjax_launch.kernel.wire import exit_status
-from mcjax_launch.kernel.wire.source_lines import format_path
 from mcjax_launch.options.options import Options
 from mcjax_launch.saves.syntax import find_syntax_errors
+from mcjax_launch.transport.early import DETACHED
+from mcjax_launch.wire import exit_status
+from mcjax_launch.wire.source_lines import format_path
 
 _VARIABLE = "MCJAX_DETACH"
 _MOST_READ = 4096

@@ -8,11 +8,11 @@ from typing import Any
 import click
 
 from mcjax_launch.cli.words import ALL, COMMON, HELP, ClickOption, get_group_key
-from mcjax_launch.kernel.wire.version import __version__
 from mcjax_launch.options import kinds
 from mcjax_launch.options.kinds import Kind
 from mcjax_launch.options.option import Option
 from mcjax_launch.options.options import Options
+from mcjax_launch.wire.version import __version__
 
 
 class Typed(click.ParamType):  # type: ignore[type-arg]

@@ -8,7 +8,7 @@ from mcjax_launch.detached.jobs import RUNNING, DetachedJob, find, wait_until_se
 from mcjax_launch.detached.messages import StopJob
 from mcjax_launch.detached.visit import Connection
 from mcjax_launch.errors import LaunchError
-from mcjax_launch.kernel.wire import exit_status
+from mcjax_launch.wire import exit_status
 
 
 def stop(job_id: str, say: Callable[[str], object]) -> int:

@@ -11,9 +11,9 @@ from mcjax_launch.cli.words import fits, may_be_left_out
 from mcjax_launch.diagnosis.attempt import JobOutcome
 from mcjax_launch.job import placeholders
 from mcjax_launch.job.job import is_python
-from mcjax_launch.kernel.wire import exit_status, timers
 from mcjax_launch.options.options import Options
 from mcjax_launch.request.program import STDIN, is_interpreter, read_source
+from mcjax_launch.wire import exit_status, timers
 
 _PREFIX = "MCJAX_"
 # Variables that are not options': those of ranks, which may start a launcher, and of our tests.

@@ -6,8 +6,8 @@ from collections.abc import Iterator, Sequence
 from mcjax_launch.errors import LaunchError
 from mcjax_launch.features.preload.agent.program import Unsuited, find_source_file
 from mcjax_launch.job.job import Job
-from mcjax_launch.kernel.wire.exit_status import USAGE
 from mcjax_launch.saves.folders import Watched
+from mcjax_launch.wire.exit_status import USAGE
 
 #: The value of --watch without a path.
 PROGRAMS_OWN = "all"

@@ -11,17 +11,17 @@ from mcjax_launch.diagnosis.attempt import JobOutcome
 from mcjax_launch.errors import LaunchError
 from mcjax_launch.job.hosts import Host
 from mcjax_launch.job.job import Job
-from mcjax_launch.kernel.launcher.entry import make_own_front
-from mcjax_launch.kernel.launcher.front import Front
-from mcjax_launch.kernel.transport.resting import RestingAgents
-from mcjax_launch.kernel.wire import exit_status
-from mcjax_launch.kernel.wire.loop import READ
+from mcjax_launch.launcher.entry import make_own_front
+from mcjax_launch.launcher.front import Front
+from mcjax_launch.machine.loop import READ
 from mcjax_launch.options.options import Options
 from mcjax_launch.request import ready
 from mcjax_launch.runs import stop_reasons
 from mcjax_launch.runs.stop_reasons import StopReason
 from mcjax_launch.saves.folders import WatchedFolders
 from mcjax_launch.saves.saves import Saves
+from mcjax_launch.transport.resting import RestingAgents
+from mcjax_launch.wire import exit_status
 
 _MOST_TYPED = 4096
 Say = Callable[[str], object]

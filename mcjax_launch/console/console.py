@@ -23,18 +23,18 @@ from mcjax_launch.console.renderers import Live, Plain
 from mcjax_launch.console.unfinished import UnfinishedLines
 from mcjax_launch.events.events import NO_EVENTS, Events
 from mcjax_launch.events.sink import Target
-from mcjax_launch.kernel.wire import frames
-from mcjax_launch.kernel.wire.loop import find_earliest_deadline
+from mcjax_launch.machine.loop import find_earliest_deadline
 from mcjax_launch.options.options import OutputOptions
 from mcjax_launch.runs.rank_run import Verdict
+from mcjax_launch.wire import frames
 from mcjax_launch.wording import escape_unprintable
 
 if TYPE_CHECKING:
     from mcjax_launch.console.aside import Aside
     from mcjax_launch.console.bottom import StatusLine
     from mcjax_launch.console.collapse import Collapse, LineGroup
-    from mcjax_launch.kernel.wire.hook_messages import Failed
-    from mcjax_launch.kernel.wire.loop import Timer
+    from mcjax_launch.machine.loop import Timer
+    from mcjax_launch.wire.hook_messages import Failed
 
 # With more unwritten bytes than this the ranks are slowed down.
 _MOST_QUEUED = 1 << 20

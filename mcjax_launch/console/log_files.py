@@ -9,7 +9,8 @@ from collections.abc import Callable, Iterable, Sequence
 
 from mcjax_launch.console.prefix import RankLabel
 from mcjax_launch.errors import LaunchError
-from mcjax_launch.kernel.wire import frames, own_paths
+from mcjax_launch.machine import own_paths
+from mcjax_launch.wire import frames
 
 _NO_FILE = "a FIFO or socket, not a file"
 #: Endings of the names of a rank's log files.

@@ -39,12 +39,12 @@ from mcjax_launch.jax_messages.tracebacks import (
     Reader,
     Traceback,
 )
-from mcjax_launch.kernel.wire import frames
 from mcjax_launch.ranks import format_count, format_ranks
 from mcjax_launch.runs.rank_run import Verdict
+from mcjax_launch.wire import frames
 
 if TYPE_CHECKING:
-    from mcjax_launch.kernel.wire.hook_messages import Failed
+    from mcjax_launch.wire.hook_messages import Failed
 
 #: Seconds that a traceback like another rank's waits for the job's end before it is shown.
 SAME_S = 2.0

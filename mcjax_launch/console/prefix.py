@@ -8,8 +8,8 @@ from collections.abc import Mapping, Sequence
 
 from mcjax_launch.job import placeholders
 from mcjax_launch.job.plan import Plan
-from mcjax_launch.kernel.wire.value import Value
 from mcjax_launch.ranks import format_ranges
+from mcjax_launch.wire.value import Value
 
 _SEVERAL = b"1"  # bold: no rank's colour
 # The launcher's own lines. Only failures are coloured: all other colours are those of ranks.

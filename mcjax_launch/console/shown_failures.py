@@ -19,7 +19,7 @@ from mcjax_launch.runs.rank_run import Verdict
 
 if TYPE_CHECKING:
     from mcjax_launch.console.pieces import Stream
-    from mcjax_launch.kernel.wire.hook_messages import Failed
+    from mcjax_launch.wire.hook_messages import Failed
 
 # So many lines behind a traceback may be part of its message.
 _MOST_BEHIND = 200
@@ -149,7 +149,7 @@ class ShownFailures:
 
 def is_users(file: str) -> bool:
     """Return whether a file is the user's own."""
-    from mcjax_launch.kernel.wire import source_lines  # as only tracebacks need
+    from mcjax_launch.wire import source_lines  # as only tracebacks need
 
     return source_lines.is_users(file)
 

@@ -8,7 +8,7 @@ import socket
 import struct
 from collections.abc import Iterator
 
-from mcjax_launch.kernel.wire.system import LINUX
+from mcjax_launch.machine.system import LINUX
 
 _NAME = "socket"
 _MOST_BYTES = 100  # of an address

@@ -8,7 +8,7 @@ import stat
 from collections.abc import Iterator
 
 from mcjax_launch.errors import LaunchError
-from mcjax_launch.kernel.wire import own_paths
+from mcjax_launch.machine import own_paths
 
 _ID = re.compile(r"[0-9a-f]{8}")
 #: What to do where the folder cannot be used.

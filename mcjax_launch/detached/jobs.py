@@ -18,7 +18,7 @@ from mcjax_launch.detached.record import (
     read_state,
 )
 from mcjax_launch.errors import LaunchError
-from mcjax_launch.kernel.wire import exit_status
+from mcjax_launch.wire import exit_status
 
 RUNNING, ENDED, LOST = "running", "ended", "lost"
 _DAY_S = 86400.0

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from mcjax_launch.kernel.wire.codec import Malformed, Message
+from mcjax_launch.wire.codec import Malformed, Message
 
 #: What a terminal may be told of how the job comes along: nothing, whom it awaits, or all that.
 STATUSES = ("", "awaited", "line", "table")

@@ -11,8 +11,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from mcjax_launch.detached.folders import open_private
-from mcjax_launch.kernel.wire.system import LINUX, read_system_text
-from mcjax_launch.kernel.wire.value import Value
+from mcjax_launch.machine.system import LINUX, read_system_text
+from mcjax_launch.wire.value import Value
 
 _DESCRIPTION, _STATE = "job.json", "state"
 # The state has its room from the start: a disk that is full later is no obstacle.

@@ -19,8 +19,8 @@ from mcjax_launch.detached.record import (
 from mcjax_launch.detached.visitors import Visitors
 from mcjax_launch.errors import LaunchError
 from mcjax_launch.events.sink import Sink
-from mcjax_launch.kernel.wire import exit_status
-from mcjax_launch.kernel.wire.loop import Loop
+from mcjax_launch.machine.loop import Loop
+from mcjax_launch.wire import exit_status
 
 #: Its starter gets the launcher's stderr up to this byte, which says that all ranks run.
 STARTED = b"\0"

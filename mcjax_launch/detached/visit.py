@@ -22,11 +22,11 @@ from mcjax_launch.detached.messages import (
 )
 from mcjax_launch.detached.output_files import OutputReader
 from mcjax_launch.events.sink import make_standard_sinks
-from mcjax_launch.kernel.wire.codec import Malformed, to_json
-from mcjax_launch.kernel.wire.frames import STDOUT
-from mcjax_launch.kernel.wire.loop import READ, Loop, Signals
-from mcjax_launch.kernel.wire.signals import ENDING
+from mcjax_launch.machine.loop import READ, Loop, Signals
 from mcjax_launch.options.options import OutputOptions
+from mcjax_launch.wire.codec import Malformed, to_json
+from mcjax_launch.wire.frames import STDOUT
+from mcjax_launch.wire.signals import ENDING
 
 # A terminal begins with the first of the last files that hold so many bytes.
 _TAIL_BYTES = 1 << 16

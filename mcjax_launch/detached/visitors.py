@@ -19,12 +19,12 @@ from mcjax_launch.detached.messages import (
     ToVisitor,
     Visit,
 )
-from mcjax_launch.kernel.wire.codec import Malformed, to_json
-from mcjax_launch.kernel.wire.loop import GONE, READ, Loop, find_earliest_deadline
-from mcjax_launch.kernel.wire.uplink import Uplink
+from mcjax_launch.machine.loop import GONE, READ, Loop, find_earliest_deadline
+from mcjax_launch.machine.uplink import Uplink
+from mcjax_launch.wire.codec import Malformed, to_json
 
 if TYPE_CHECKING:
-    from mcjax_launch.kernel.wire.loop import Timer
+    from mcjax_launch.machine.loop import Timer
 
 _MOST_READ = 4096
 

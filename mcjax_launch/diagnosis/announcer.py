@@ -7,9 +7,9 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from mcjax_launch.diagnosis.view import Fact, Finding, Occasion, View
-from mcjax_launch.kernel.wire import hook_messages as hook
-from mcjax_launch.kernel.wire.messages import Exited, FromHook
-from mcjax_launch.kernel.wire.timers import scale_time
+from mcjax_launch.wire import hook_messages as hook
+from mcjax_launch.wire.messages import Exited, FromHook
+from mcjax_launch.wire.timers import scale_time
 
 if TYPE_CHECKING:
     from mcjax_launch.runs.state import RunState

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from mcjax_launch.diagnosis.summary import Summary
-from mcjax_launch.kernel.wire.value import Value
 from mcjax_launch.runs.state import RunState
+from mcjax_launch.wire.value import Value
 
 
 class Attempt(Value):

@@ -2,8 +2,8 @@
 
 import re
 
-from mcjax_launch.kernel.wire.hook_messages import Failed, Raised
-from mcjax_launch.kernel.wire.source_lines import find_quoted_exception, format_first_line
+from mcjax_launch.wire.hook_messages import Failed, Raised
+from mcjax_launch.wire.source_lines import find_quoted_exception, format_first_line
 
 _LONGEST_HEADLINE = 400
 _IN_A_CALLBACK = " (in a callback)"

@@ -14,11 +14,11 @@ from mcjax_launch.jax_messages.known_errors import (
     parse_wrong_devices,
     warns_of_proxies,
 )
-from mcjax_launch.kernel.wire.hook_messages import BackendStart
-from mcjax_launch.kernel.wire.interpreter import explain_old_jax
+from mcjax_launch.machine.interpreter import explain_old_jax
 from mcjax_launch.ranks import format_count, format_slices
 from mcjax_launch.runs.rank_run import RankRun
 from mcjax_launch.runs.state import RunState
+from mcjax_launch.wire.hook_messages import BackendStart
 
 _FAULTS = (signal.SIGSEGV, signal.SIGBUS, signal.SIGFPE, signal.SIGILL)
 # Consequences of different programs; a line on the programs says more.

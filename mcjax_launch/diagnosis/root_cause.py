@@ -8,10 +8,10 @@ from collections.abc import Iterable
 from mcjax_launch.diagnosis.verdict import determine_verdict
 from mcjax_launch.diagnosis.view import Finding, Occasion, View
 from mcjax_launch.jax_messages.known_errors import says_other_collective
-from mcjax_launch.kernel.wire.value import Value
 from mcjax_launch.runs.rank_run import RankRun, Verdict
 from mcjax_launch.runs.state import RunState
 from mcjax_launch.runs.stop_reasons import StopReason
+from mcjax_launch.wire.value import Value
 
 
 class RankFailed(Value):

@@ -12,7 +12,7 @@ from functools import cached_property
 from importlib import import_module
 
 from mcjax_launch.diagnosis.view import Fact, Finding, Occasion, View
-from mcjax_launch.kernel.wire.value import Value
+from mcjax_launch.wire.value import Value
 
 NOTE, HANG, LIMIT, DEATH = Occasion.NOTE, Occasion.HANG, Occasion.LIMIT, Occasion.DEATH
 SUMMARY, END, OVER = Occasion.SUMMARY, Occasion.END, Occasion.OVER

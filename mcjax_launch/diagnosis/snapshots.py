@@ -8,13 +8,13 @@ from functools import cached_property
 from itertools import groupby
 from typing import TypeVar
 
-from mcjax_launch.kernel.wire import source_lines
-from mcjax_launch.kernel.wire.timers import scale_time
-from mcjax_launch.kernel.wire.value import Value
 from mcjax_launch.ranks import format_count, format_ranks
 from mcjax_launch.runs.rank_run import RankRun, Stage
 from mcjax_launch.runs.spmd import RanProgram, format_title
 from mcjax_launch.runs.state import RunState
+from mcjax_launch.wire import source_lines
+from mcjax_launch.wire.timers import scale_time
+from mcjax_launch.wire.value import Value
 
 # --- stacks ---
 
@@ -180,7 +180,7 @@ _MOST_THREADS = 2
 _DEBUGGERS = ("debugpy", "IPython", "ipdb")
 # JAX's functions that trace and lower a program, before the hook sees its compilation.
 _COMPILING = re.compile(r"trace_to_jaxpr|lower_jaxpr|lower_\w{0,40}computation|pjit_jaxpr|compile")
-# Names that the hook gives to a wait at a barrier, or for a key (kernel/hook/initialize.py).
+# Names that the hook gives to a wait at a barrier, or for a key (hook/initialize.py).
 _BARRIER = re.compile(r"wait_at_barrier\((.*)\)")
 _KEY = re.compile(r"(blocking_key_value_get\w*)\(.*\)")
 #: Words before a barrier's name in a position.

@@ -6,10 +6,10 @@ import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import islice, zip_longest
 
-from mcjax_launch.kernel.wire import source_lines
-from mcjax_launch.kernel.wire.value import Value
 from mcjax_launch.ranks import format_ranks, group_by_key
 from mcjax_launch.runs.spmd import Comparison, DivergedGroup, RanProgram
+from mcjax_launch.wire import source_lines
+from mcjax_launch.wire.value import Value
 
 # --- the code of two programs ---
 

@@ -17,14 +17,14 @@ from mcjax_launch.diagnosis.root_cause import (
 )
 from mcjax_launch.diagnosis.verdict import determine_verdict
 from mcjax_launch.diagnosis.view import Occasion, View
-from mcjax_launch.kernel.wire import exit_status, source_lines
-from mcjax_launch.kernel.wire.hook_messages import Failed, Raised
-from mcjax_launch.kernel.wire.signals import get_signal_name
-from mcjax_launch.kernel.wire.source_lines import format_first_line
-from mcjax_launch.kernel.wire.value import Value
 from mcjax_launch.ranks import format_all_ranks, format_count, format_ranks
 from mcjax_launch.runs.rank_run import RankRun, Verdict
 from mcjax_launch.runs.state import RunState
+from mcjax_launch.wire import exit_status, source_lines
+from mcjax_launch.wire.hook_messages import Failed, Raised
+from mcjax_launch.wire.signals import get_signal_name
+from mcjax_launch.wire.source_lines import format_first_line
+from mcjax_launch.wire.value import Value
 from mcjax_launch.wording import escape_unprintable
 
 #: The duration of a job is always printed if it took at least this many seconds.

@@ -8,9 +8,9 @@ import signal
 
 from mcjax_launch.jax_messages.lost_peer import is_of_lost_peer, says_ended_by_jax
 from mcjax_launch.jax_messages.tracebacks import Traceback, find_tracebacks
-from mcjax_launch.kernel.wire.hook_messages import Failed, Raised
-from mcjax_launch.kernel.wire.source_lines import find_quoted_exception
 from mcjax_launch.runs.rank_run import RankRun, Verdict
+from mcjax_launch.wire.hook_messages import Failed, Raised
+from mcjax_launch.wire.source_lines import find_quoted_exception
 
 # A rank that exits may say why in the last lines of its stderr.
 _LAST_LINES = 5

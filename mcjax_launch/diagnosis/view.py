@@ -7,11 +7,11 @@ from enum import Flag, auto
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from mcjax_launch.kernel.wire.hook_messages import Joining
-from mcjax_launch.kernel.wire.value import Value
 from mcjax_launch.ranks import format_ranks
 from mcjax_launch.runs.rank_run import RankRun, Stage, Verdict
 from mcjax_launch.runs.state import RunState
+from mcjax_launch.wire.hook_messages import Joining
+from mcjax_launch.wire.value import Value
 
 if TYPE_CHECKING:
     from mcjax_launch.diagnosis.snapshots import Stack

@@ -11,11 +11,11 @@ from collections.abc import MutableMapping, Sequence
 from mcjax_launch.events.opening import EventsTarget
 from mcjax_launch.events.sink import Sink
 from mcjax_launch.events.stream import EventStream
-from mcjax_launch.kernel.transport.early import CLIENT
-from mcjax_launch.kernel.wire import frames
-from mcjax_launch.kernel.wire.loop import READ, Loop, SignalPipe
-from mcjax_launch.kernel.wire.messages import Started
-from mcjax_launch.kernel.wire.value import Value
+from mcjax_launch.machine.loop import READ, Loop, SignalPipe
+from mcjax_launch.transport.early import CLIENT
+from mcjax_launch.wire import frames
+from mcjax_launch.wire.messages import Started
+from mcjax_launch.wire.value import Value
 
 
 class Client(Value):

@@ -9,7 +9,7 @@ from mcjax_launch.events.sink import Target
 
 if TYPE_CHECKING:
     from mcjax_launch.diagnosis.view import Finding
-    from mcjax_launch.kernel.wire.loop import Loop, SignalPipe
+    from mcjax_launch.machine.loop import Loop, SignalPipe
 
 
 class Events:
@@ -66,7 +66,7 @@ class Events:
         """Report an event without a method of its own; kind and fields as in `events.kinds`."""
 
     def report_output(self, rank: int, stream: int, data: bytes) -> None:
-        """Report a rank's output; `stream` is a number of `kernel.wire.frames`."""
+        """Report a rank's output; `stream` is a number of `wire.frames`."""
 
     def report_output_end(self) -> None:
         """Report unfinished lines, because all output of an attempt has been reported."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from mcjax_launch.kernel.wire.value import Value
+from mcjax_launch.wire.value import Value
 
 #: Goes up when a field changes its meaning or goes away; a new kind or field does not change it.
 VERSION = 1

@@ -6,8 +6,8 @@ import os
 from collections.abc import Callable, Iterator
 
 from mcjax_launch.errors import LaunchError
-from mcjax_launch.kernel.wire import own_paths
-from mcjax_launch.kernel.wire.exit_status import USAGE
+from mcjax_launch.machine import own_paths
+from mcjax_launch.wire.exit_status import USAGE
 
 #: Begins a place that is a descriptor.
 DESCRIPTOR = "fd:"

@@ -7,8 +7,8 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from itertools import islice
 
-from mcjax_launch.kernel.wire.loop import GONE, HANG_UP, WRITE, Loop
-from mcjax_launch.kernel.wire.system import reopen, widen
+from mcjax_launch.machine.loop import GONE, HANG_UP, WRITE, Loop
+from mcjax_launch.machine.system import reopen, widen
 
 # A pipe that polls as writable takes this much without blocking (POSIX: PIPE_BUF).
 _SAFE_WRITE = select.PIPE_BUF

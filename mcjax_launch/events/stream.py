@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING
 from mcjax_launch.events.events import Events
 from mcjax_launch.events.kinds import VERSION
 from mcjax_launch.events.sink import Sink, Target
-from mcjax_launch.kernel.wire.frames import STDOUT
-from mcjax_launch.kernel.wire.loop import READ, Loop, SignalPipe
-from mcjax_launch.kernel.wire.signals import ENDING
-from mcjax_launch.kernel.wire.version import __version__
+from mcjax_launch.machine.loop import READ, Loop, SignalPipe
+from mcjax_launch.wire.frames import STDOUT
+from mcjax_launch.wire.signals import ENDING
+from mcjax_launch.wire.version import __version__
 
 if TYPE_CHECKING:
     from mcjax_launch.diagnosis.view import Finding

@@ -1,7 +1,7 @@
 """Features that span processes: a folder each, with messages and a part for each process.
 
-The kernel loads the parts by name: `launcher` in the launcher, `agent` on the hosts, `hook` in the
-ranks. It knows features only from this module. A folder's `messages`, `agent` and `hook` are
+Each process loads its parts by name: `launcher` in the launcher, `agent` on the hosts, `hook`
+in the ranks. It knows features only from this module. A folder's `messages`, `agent` and `hook` are
 streamed to other hosts, and run on Python 3.9.
 """
 

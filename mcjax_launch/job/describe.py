@@ -13,12 +13,12 @@ from mcjax_launch.job import devices
 from mcjax_launch.job.hosts import Host
 from mcjax_launch.job.job import Job
 from mcjax_launch.job.plan import Plan, Rank, make_plan
-from mcjax_launch.kernel.wire import gpus as wire_gpus
-from mcjax_launch.kernel.wire import rank_environ
-from mcjax_launch.kernel.wire.address import LOOPBACK, TPU_PORTS, join_address, split_address
-from mcjax_launch.kernel.wire.messages import HostFacts, Tpu, VisibleGpus
+from mcjax_launch.machine import gpus as wire_gpus
+from mcjax_launch.machine import rank_environ
 from mcjax_launch.options.options import Options
 from mcjax_launch.ranks import format_count, format_ranges, format_ranks
+from mcjax_launch.wire.address import LOOPBACK, TPU_PORTS, join_address, split_address
+from mcjax_launch.wire.messages import HostFacts, Tpu, VisibleGpus
 
 # --- the command line that was given ---
 

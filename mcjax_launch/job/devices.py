@@ -7,10 +7,10 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from mcjax_launch.errors import LaunchError
 from mcjax_launch.job.hosts import Host
 from mcjax_launch.job.job import Job
-from mcjax_launch.kernel.wire import hook_environ
-from mcjax_launch.kernel.wire.messages import HostFacts, Tpu, VisibleGpus
-from mcjax_launch.kernel.wire.value import Value
 from mcjax_launch.ranks import format_all, format_count
+from mcjax_launch.wire import hook_environ
+from mcjax_launch.wire.messages import HostFacts, Tpu, VisibleGpus
+from mcjax_launch.wire.value import Value
 
 # --- GPUs ---
 # JAX gives each process all GPUs of its host, unless JAX_LOCAL_DEVICE_IDS says which are its own.

@@ -14,8 +14,8 @@ import re
 from collections.abc import Iterable, Iterator
 
 from mcjax_launch.errors import LaunchError
-from mcjax_launch.kernel.wire.value import Value
 from mcjax_launch.ranks import MOST_RANKS, parse_whole_number
+from mcjax_launch.wire.value import Value
 from mcjax_launch.wording import escape_unprintable
 
 LOCAL = "localhost"

@@ -19,12 +19,12 @@ from mcjax_launch.job.rank_variables import (
     make_slices_setting,
     make_torch_settings,
 )
-from mcjax_launch.kernel.wire.address import LOOPBACK, join_address, split_text
-from mcjax_launch.kernel.wire.messages import HostFacts
-from mcjax_launch.kernel.wire.rank_process import RankSettings
-from mcjax_launch.kernel.wire.value import Value
 from mcjax_launch.options import wrappers
 from mcjax_launch.ranks import format_count, format_ranges
+from mcjax_launch.wire.address import LOOPBACK, join_address, split_text
+from mcjax_launch.wire.messages import HostFacts
+from mcjax_launch.wire.rank_process import RankSettings
+from mcjax_launch.wire.value import Value
 
 
 class Rank(Value):

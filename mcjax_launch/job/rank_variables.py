@@ -7,10 +7,10 @@ from mcjax_launch.errors import LaunchError
 from mcjax_launch.job.devices import make_tpu_settings
 from mcjax_launch.job.hosts import Host
 from mcjax_launch.job.job import Job
-from mcjax_launch.kernel.wire import hook_environ
-from mcjax_launch.kernel.wire.address import LOOPBACK, join_address
-from mcjax_launch.kernel.wire.exit_status import HOST_LOST
-from mcjax_launch.kernel.wire.messages import HostFacts
+from mcjax_launch.wire import hook_environ
+from mcjax_launch.wire.address import LOOPBACK, join_address
+from mcjax_launch.wire.exit_status import HOST_LOST
+from mcjax_launch.wire.messages import HostFacts
 
 
 def make_common_settings(

@@ -11,9 +11,9 @@ import re
 from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
-from mcjax_launch.kernel.wire.value import Value
 from mcjax_launch.options.removed import find_replacement
 from mcjax_launch.ranks import MOST_RANKS, parse_ranges, parse_whole_number
+from mcjax_launch.wire.value import Value
 
 HIGHEST_PORT = 65535
 

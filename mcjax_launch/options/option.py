@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any, ClassVar
 
-from mcjax_launch.kernel.wire.value import Value
 from mcjax_launch.options.kinds import Kind
+from mcjax_launch.wire.value import Value
 
 
 class Option(Value, kw_only=True):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Literal
 
-from mcjax_launch.kernel.wire.known_schedulers import KINDS
+from mcjax_launch.machine.known_schedulers import KINDS
 from mcjax_launch.options import kinds
 from mcjax_launch.options.option import OptionGroup, declare_flag, declare_option
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 
-from mcjax_launch.kernel.wire.value import Value
 from mcjax_launch.ranks import parse_ranges
+from mcjax_launch.wire.value import Value
 
 
 class Wrapper(Value):

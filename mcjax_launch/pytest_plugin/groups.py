@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 from mcjax_launch.api import Event, LaunchError, Result, start
-from mcjax_launch.kernel.wire import temporary_folder
+from mcjax_launch.machine import temporary_folder
 from mcjax_launch.pytest_plugin.compiled import CompiledPrograms
 from mcjax_launch.pytest_plugin.marks import Shape
 

@@ -13,11 +13,11 @@ from mcjax_launch.diagnosis.spmd import list_new_programs, parse_code
 from mcjax_launch.errors import LaunchError
 from mcjax_launch.job import placeholders
 from mcjax_launch.job.job import Job
-from mcjax_launch.kernel.wire import own_paths
-from mcjax_launch.kernel.wire.address import split_text
-from mcjax_launch.kernel.wire.system import NEW_FILE
+from mcjax_launch.machine import own_paths
+from mcjax_launch.machine.system import NEW_FILE
 from mcjax_launch.report import record
 from mcjax_launch.runs.spmd import Comparison
+from mcjax_launch.wire.address import split_text
 
 if TYPE_CHECKING:
     from mcjax_launch.report.record import Json

@@ -23,9 +23,6 @@ from mcjax_launch.diagnosis.summary import (
 from mcjax_launch.diagnosis.verdict import determine_verdict
 from mcjax_launch.diagnosis.view import Finding
 from mcjax_launch.job.job import Job
-from mcjax_launch.kernel.wire.hook_messages import ImportedJax
-from mcjax_launch.kernel.wire.signals import get_signal_name
-from mcjax_launch.kernel.wire.version import __version__
 from mcjax_launch.runs.past_waits import collect_waits
 from mcjax_launch.runs.polls import (
     Poll,
@@ -38,6 +35,9 @@ from mcjax_launch.runs.rank_run import RankRun, Sample, Verdict
 from mcjax_launch.runs.spmd import format_title
 from mcjax_launch.runs.state import RunState
 from mcjax_launch.runs.stop_reasons import StopReason
+from mcjax_launch.wire.hook_messages import ImportedJax
+from mcjax_launch.wire.signals import get_signal_name
+from mcjax_launch.wire.version import __version__
 
 #: JSON: what `json.dumps` takes.
 Json = dict[str, Any]

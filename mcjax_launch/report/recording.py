@@ -5,7 +5,7 @@ from typing import Protocol
 
 from mcjax_launch.diagnosis.attempt import Attempt, JobOutcome
 from mcjax_launch.errors import LaunchError
-from mcjax_launch.kernel.wire import exit_status
+from mcjax_launch.wire import exit_status
 
 # The kubelet keeps no more of a termination message.
 _MOST_BYTES = 4096

@@ -8,7 +8,7 @@ from itertools import pairwise
 
 from mcjax_launch.errors import LaunchError
 from mcjax_launch.job.job import is_python
-from mcjax_launch.kernel.wire import known_schedulers
+from mcjax_launch.machine import known_schedulers
 from mcjax_launch.options.kinds import HIGHEST_PORT
 from mcjax_launch.options.option import Option
 from mcjax_launch.options.options import BatchOptions, Options

@@ -9,8 +9,8 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from mcjax_launch.errors import LaunchError
 from mcjax_launch.job.hosts import LOCAL, Host, parse_file, parse_list
-from mcjax_launch.kernel.wire import known_schedulers
-from mcjax_launch.kernel.wire.known_schedulers import Scheduler
+from mcjax_launch.machine import known_schedulers
+from mcjax_launch.machine.known_schedulers import Scheduler
 from mcjax_launch.options.options import Options
 from mcjax_launch.ranks import format_count
 

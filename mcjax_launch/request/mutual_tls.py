@@ -5,7 +5,7 @@ from collections.abc import Mapping
 
 from mcjax_launch.errors import LaunchError
 from mcjax_launch.job.job import Job
-from mcjax_launch.kernel.wire.interpreter import find_executable
+from mcjax_launch.machine.interpreter import find_executable
 from mcjax_launch.request.ranks_python import is_importable
 
 

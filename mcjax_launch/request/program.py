@@ -11,15 +11,15 @@ from mcjax_launch.errors import LaunchError
 from mcjax_launch.job.hosts import Host
 from mcjax_launch.job.job import Job
 from mcjax_launch.job.plan import group_ranks_by_host
-from mcjax_launch.kernel.wire.exit_status import NOT_FOUND
-from mcjax_launch.kernel.wire.interpreter import (
+from mcjax_launch.machine.interpreter import (
     Unusable,
     check_python_file,
     find_command,
     suggest_cure,
 )
-from mcjax_launch.kernel.wire.system import read_regular_file
+from mcjax_launch.machine.system import read_regular_file
 from mcjax_launch.options.wrappers import list_commands
+from mcjax_launch.wire.exit_status import NOT_FOUND
 
 # --- modules ---
 

@@ -7,8 +7,8 @@ from typing import NamedTuple
 
 from mcjax_launch.job.hosts import Host
 from mcjax_launch.job.job import WITHOUT_JAX, Job, is_python
-from mcjax_launch.kernel.wire import interpreter
-from mcjax_launch.kernel.wire.interpreter import find_command, find_executable
+from mcjax_launch.machine import interpreter
+from mcjax_launch.machine.interpreter import find_command, find_executable
 from mcjax_launch.options.options import Options
 from mcjax_launch.request.program import run_check
 

@@ -15,7 +15,7 @@ from mcjax_launch.job import placeholders
 from mcjax_launch.job.hosts import Host
 from mcjax_launch.job.job import Job
 from mcjax_launch.job.plan import count_ranks_by_host
-from mcjax_launch.kernel.launcher.entry import run as run_job
+from mcjax_launch.launcher.entry import run as run_job
 from mcjax_launch.request import ranks_python, this_machine
 from mcjax_launch.request.coordinates import complete_program, get_program_name
 from mcjax_launch.request.hosts import describe_allocation, find_hosts
@@ -23,7 +23,7 @@ from mcjax_launch.request.job import make_job
 from mcjax_launch.request.program import check_pipe, check_program
 
 if TYPE_CHECKING:
-    from mcjax_launch.kernel.launcher.front import Front
+    from mcjax_launch.launcher.front import Front
     from mcjax_launch.options.options import Options
     from mcjax_launch.report.recording import Recorder
 

@@ -10,14 +10,14 @@ from typing import NamedTuple
 
 from mcjax_launch.errors import LaunchError
 from mcjax_launch.job.hosts import Host
-from mcjax_launch.kernel.wire import known_schedulers
-from mcjax_launch.kernel.wire.address import is_loopback, join_address, split_address
-from mcjax_launch.kernel.wire.exit_status import TIMED_OUT, USAGE
+from mcjax_launch.machine import known_schedulers
 from mcjax_launch.options.options import Options
 from mcjax_launch.request import ranks_python
 from mcjax_launch.request.hosts import choose_via
 from mcjax_launch.request.program import advise_missing_program
 from mcjax_launch.request.ranks_python import RanksPython
+from mcjax_launch.wire.address import is_loopback, join_address, split_address
+from mcjax_launch.wire.exit_status import TIMED_OUT, USAGE
 
 # --- --coordinator ---
 
@@ -119,7 +119,7 @@ def check_terminal() -> None:
         LaunchError: there is no terminal.
 
     """
-    from mcjax_launch.kernel.launcher.front import explain_no_terminal
+    from mcjax_launch.launcher.front import explain_no_terminal
 
     if why := explain_no_terminal():
         raise LaunchError(f"--pdb needs a terminal: {why}")

@@ -2,11 +2,11 @@
 
 from functools import partial
 
-from mcjax_launch.kernel.wire import hook_messages as hook
-from mcjax_launch.kernel.wire.messages import FromHook
 from mcjax_launch.runs.rank_run import ErrorReport, Membership, RankProcess, RankRun
 from mcjax_launch.runs.spmd import RanProgram
 from mcjax_launch.runs.state import RunState
+from mcjax_launch.wire import hook_messages as hook
+from mcjax_launch.wire.messages import FromHook
 
 # Kept per rank; a hook reports fewer.
 _MOST_ERRORS = 256

@@ -9,8 +9,8 @@ import heapq
 from collections.abc import Collection, Iterable, Mapping
 from typing import TYPE_CHECKING
 
-from mcjax_launch.kernel.wire.value import Changing, Value, field
 from mcjax_launch.runs.spmd import RanProgram
+from mcjax_launch.wire.value import Changing, Value, field
 
 if TYPE_CHECKING:
     from mcjax_launch.runs.rank_run import RankRun

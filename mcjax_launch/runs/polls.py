@@ -11,8 +11,8 @@ from collections import Counter, deque
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from enum import StrEnum
 
-from mcjax_launch.kernel.wire.value import Changing, Value, field
 from mcjax_launch.ranks import group_by_key
+from mcjax_launch.wire.value import Changing, Value, field
 
 #: Number of polls that are judged while the run goes on: those of the last two minutes.
 RECENT = 40

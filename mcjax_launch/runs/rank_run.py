@@ -6,8 +6,8 @@ import signal
 from enum import Enum, auto
 from typing import TYPE_CHECKING
 
-from mcjax_launch.kernel.wire.exit_status import compute_exit_status
-from mcjax_launch.kernel.wire.hook_messages import (
+from mcjax_launch.wire.exit_status import compute_exit_status
+from mcjax_launch.wire.hook_messages import (
     Backend,
     CalledBelow,
     CollectedTests,
@@ -20,7 +20,7 @@ from mcjax_launch.kernel.wire.hook_messages import (
     Program,
     UnhandledError,
 )
-from mcjax_launch.kernel.wire.value import Changing, Value, field
+from mcjax_launch.wire.value import Changing, Value, field
 
 if TYPE_CHECKING:
     from mcjax_launch.runs.spmd import RanProgram

@@ -15,8 +15,8 @@ import math
 from collections import Counter, deque
 from collections.abc import Callable, Collection, Mapping
 
-from mcjax_launch.kernel.wire import hook_messages
-from mcjax_launch.kernel.wire.value import Value
+from mcjax_launch.wire import hook_messages
+from mcjax_launch.wire.value import Value
 
 # Unfinished programs to keep: ranks may run at least this many ahead of the others.
 _MOST_PROGRAMS = 1024

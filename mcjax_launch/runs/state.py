@@ -11,12 +11,12 @@ from collections.abc import Collection, Iterable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING
 
-from mcjax_launch.kernel.wire.messages import Exited, Leftover, Usage
-from mcjax_launch.kernel.wire.timers import scale_time
-from mcjax_launch.kernel.wire.value import Changing, field
 from mcjax_launch.runs.rank_run import Import, RankRun, Sample
 from mcjax_launch.runs.stop_reasons import StopReason
 from mcjax_launch.runs.tails import Tails
+from mcjax_launch.wire.messages import Exited, Leftover, Usage
+from mcjax_launch.wire.timers import scale_time
+from mcjax_launch.wire.value import Changing, field
 
 if TYPE_CHECKING:
     from mcjax_launch.runs.past_waits import PastWaits
@@ -109,7 +109,7 @@ class RunState(Changing):
         polls: polled positions of main threads; None unless they are polled.
         suggested: command that passes PROGRAM its coordinates, if it lacks them; else "".
         expects_hooks: True if each rank's own process is a Python that should load the hook.
-        survives: True if the job may outlive a rank's failure: see `kernel.launcher.survivors`.
+        survives: True if the job may outlive a rank's failure: see `launcher.survivors`.
         ended_all: reason, in words, why a failure ended the job although `survives`; else "".
         preempted_status: exit status of a run that a signal ends and whose ranks all exit with 0;
             None for the usual status.

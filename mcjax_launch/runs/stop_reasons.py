@@ -6,8 +6,8 @@ import errno
 import signal
 from collections.abc import Sequence
 
-from mcjax_launch.kernel.wire import exit_status
-from mcjax_launch.kernel.wire.value import Value
+from mcjax_launch.wire import exit_status
+from mcjax_launch.wire.value import Value
 from mcjax_launch.wording import format_one_line
 
 

@@ -4,7 +4,7 @@ import re
 from collections.abc import Callable
 
 from mcjax_launch.jax_messages.colours import remove_colours
-from mcjax_launch.kernel.wire import frames
+from mcjax_launch.wire import frames
 
 #: Bytes of a rank's stream that are kept for the summary.
 TAIL_BYTES = 16_384

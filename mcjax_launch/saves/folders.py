@@ -7,9 +7,9 @@ import os
 from collections.abc import Iterator, Sequence
 
 from mcjax_launch.errors import LaunchError
-from mcjax_launch.kernel.wire.exit_status import USAGE
-from mcjax_launch.kernel.wire.value import Value
 from mcjax_launch.saves.inotify import FolderEvent, Inotify, make_limit_error
+from mcjax_launch.wire.exit_status import USAGE
+from mcjax_launch.wire.value import Value
 
 _MOST_FOLDERS = 4096
 _NO_SOURCES = frozenset({"__pycache__", "node_modules"})

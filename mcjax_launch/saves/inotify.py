@@ -9,8 +9,8 @@ import struct
 from collections.abc import Iterator
 
 from mcjax_launch.errors import LaunchError
-from mcjax_launch.kernel.wire.exit_status import USAGE
-from mcjax_launch.kernel.wire.value import Value
+from mcjax_launch.wire.exit_status import USAGE
+from mcjax_launch.wire.value import Value
 
 _CLOSE_WRITE, _MOVED_FROM, _MOVED_TO, _CREATE = 0x8, 0x40, 0x80, 0x100
 _OVERFLOW, _IGNORED, _ONLY_FOLDERS, _IS_FOLDER = 0x4000, 0x8000, 0x1000000, 0x40000000

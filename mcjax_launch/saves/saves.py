@@ -5,13 +5,13 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable
 
-from mcjax_launch.kernel.wire.loop import READ, Loop
-from mcjax_launch.kernel.wire.source_lines import format_path
-from mcjax_launch.kernel.wire.timers import scale_time
+from mcjax_launch.machine.loop import READ, Loop
 from mcjax_launch.runs.stop_reasons import StopReason, saved
 from mcjax_launch.saves.compiled import remove_compiled
 from mcjax_launch.saves.folders import WatchedFolders
 from mcjax_launch.saves.syntax import find_syntax_errors
+from mcjax_launch.wire.source_lines import format_path
+from mcjax_launch.wire.timers import scale_time
 
 # Saves less than the first of these apart count as one, which lasts at most the second.
 _QUIET_S = scale_time(0.1)

@@ -1,4 +1,4 @@
-"""Drivers of schedulers, and --emit. `kernel/wire/known_schedulers.py` lists all schedulers."""
+"""Drivers of schedulers, and --emit. `machine/known_schedulers.py` lists all schedulers."""
 
 from collections.abc import Mapping
 from importlib import import_module
@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from mcjax_launch.errors import LaunchError
 from mcjax_launch.job.hosts import Host
-from mcjax_launch.kernel.wire.known_schedulers import KINDS, Scheduler
+from mcjax_launch.machine.known_schedulers import KINDS, Scheduler
 
 if TYPE_CHECKING:
     from mcjax_launch.schedulers.submission import Submission

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from mcjax_launch.errors import LaunchError
 from mcjax_launch.job.hosts import Host, parse_file
-from mcjax_launch.kernel.wire.known_schedulers import Scheduler
+from mcjax_launch.machine.known_schedulers import Scheduler
 from mcjax_launch.ranks import format_count
 
 #: How long a scheduler's own command may take to answer.

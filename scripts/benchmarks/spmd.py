@@ -73,7 +73,7 @@ def spmd(bench: Bench) -> list[Measure]:
     without = bench.folder / "without"  # not where the launcher is run: that comes first
     copy = without / "mcjax_launch"
     shutil.copytree(ROOT / "mcjax_launch", copy)
-    (copy / "kernel" / "hook" / "compilation.py").write_text(_NO_RECORD)
+    (copy / "hook" / "compilation.py").write_text(_NO_RECORD)
     program = bench.write("steps.py", _STEPS)
 
     def run(root: Path, steps: int) -> list[str]:

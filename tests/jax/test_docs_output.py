@@ -10,7 +10,7 @@ from documented import HERE, SHARES, TEST, TRAIN
 from jobs import Jobs
 from pages import ROOT, Session
 
-from mcjax_launch.kernel.wire import timers
+from mcjax_launch.wire import timers
 
 # Is traced for 5 s, from 10 s after initialize() on.
 LONG = TRAIN.replace("range(3)", "range(170)") + "    __import__('time').sleep(0.1)\n"

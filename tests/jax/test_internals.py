@@ -8,11 +8,11 @@ import pytest
 from jobs import Jobs
 
 from mcjax_launch import features
-from mcjax_launch.kernel.hook import jax_internals
-from mcjax_launch.kernel.hook.jax_internals import INTERNALS, JAXLIB, Internal, is_found
+from mcjax_launch.hook import jax_internals
+from mcjax_launch.hook.jax_internals import INTERNALS, JAXLIB, Internal, is_found
 
 PACKAGE = Path(features.__file__).parent.parent
-HOOKS = [*PACKAGE.glob("kernel/hook/*.py"), *PACKAGE.glob("features/*/hook*/**/*.py")]
+HOOKS = [*PACKAGE.glob("hook/*.py"), *PACKAGE.glob("features/*/hook*/**/*.py")]
 HOOKS += PACKAGE.glob("features/*/hook.py")
 SOURCE = "\n".join(path.read_text() for path in HOOKS if path.stem != "jax_internals")
 # Those that came after 0.6; --compile-once does nothing without them.

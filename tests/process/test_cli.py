@@ -154,7 +154,7 @@ def test_closed_standard_streams_do_no_harm(jobs: Jobs, tmp_path: Path) -> None:
 
 
 def test_internal_error_is_one_line_and_a_file(jobs: Jobs, tmp_path: Path) -> None:
-    breaking = "import mcjax_launch.kernel.transport.remote_commands as t; t.start = None; from mcjax_launch.cli.command import main; main(['true'])"
+    breaking = "import mcjax_launch.transport.remote_commands as t; t.start = None; from mcjax_launch.cli.command import main; main(['true'])"
     ended = jobs.run(
         launcher=[sys.executable, "-c", breaking.replace("main([", "raise SystemExit(main([") + ")"]
     )

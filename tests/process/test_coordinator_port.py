@@ -7,9 +7,9 @@ import time
 
 import pytest
 
-from mcjax_launch.kernel.agent import network
-from mcjax_launch.kernel.hook import coordinator as meeting
-from mcjax_launch.kernel.wire.loop import Loop
+from mcjax_launch.agent import network
+from mcjax_launch.hook import coordinator as meeting
+from mcjax_launch.machine.loop import Loop
 
 pytestmark = pytest.mark.quick
 

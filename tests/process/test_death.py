@@ -192,7 +192,7 @@ def test_signal_at_any_moment_of_the_start_prints_no_traceback(jobs: Jobs, name:
     """From the first line of the entry point on, which is where it begins to handle them."""
     if sys.platform != "linux":
         pytest.skip("only Linux tells which signals a process handles")
-    from mcjax_launch.kernel.agent.system.linux import Linux
+    from mcjax_launch.agent.system.linux import Linux
 
     signum = signal.Signals[f"SIG{name}"]
     for pause_ms in range(0, 300, 100):

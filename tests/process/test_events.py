@@ -18,7 +18,7 @@ from mcjax_launch.events.kinds import KINDS
 from mcjax_launch.events.opening import EventsTarget
 from mcjax_launch.events.sink import Target
 from mcjax_launch.events.stream import EventStream
-from mcjax_launch.kernel.wire.timers import SCALE
+from mcjax_launch.wire.timers import SCALE
 
 Event = dict[str, Any]
 Run = Callable[..., tuple[Ended, list[Event]]]

@@ -27,7 +27,7 @@ def test_the_users_sitecustomize_still_runs(jobs: Jobs, tmp_path: Path) -> None:
 def test_hook_leaves_no_trace_in_python(jobs: Jobs) -> None:
     program = """
 import sys
-here = [entry for entry in sys.path if 'mcjax_launch/kernel/hook' in entry]
+here = [entry for entry in sys.path if 'mcjax_launch/hook' in entry]
 print(here, sorted({'jax', 'json', 'socket', 'threading'} & set(sys.modules)))
 """
     assert run(jobs, program) == "[] []\n"

@@ -13,11 +13,12 @@ import pytest
 from jobs import eventually
 
 import mcjax_launch
-from mcjax_launch.kernel.agent.hook_server import HookConnection, HookServer
-from mcjax_launch.kernel.hook.agent_link import AgentLink
-from mcjax_launch.kernel.wire import system
-from mcjax_launch.kernel.wire.codec import to_json
-from mcjax_launch.kernel.wire.hook_messages import (
+from mcjax_launch.agent.hook_server import HookConnection, HookServer
+from mcjax_launch.hook.agent_link import AgentLink
+from mcjax_launch.machine import system
+from mcjax_launch.machine.loop import Loop
+from mcjax_launch.wire.codec import to_json
+from mcjax_launch.wire.hook_messages import (
     Compiled,
     Compiling,
     Failed,
@@ -32,8 +33,7 @@ from mcjax_launch.kernel.wire.hook_messages import (
     Program,
     ProgramCompiled,
 )
-from mcjax_launch.kernel.wire.loop import Loop
-from mcjax_launch.kernel.wire.messages import FromHook
+from mcjax_launch.wire.messages import FromHook
 
 pytestmark = pytest.mark.quick
 
@@ -236,7 +236,7 @@ def test_only_handled_signals_are_sent(server: Server) -> None:
     ("process_id", "imported"),
     [
         ("1", []),
-        ('1"]],[["\\n', ["_mcjax_launch.kernel.wire.codec"]),
+        ('1"]],[["\\n', ["_mcjax_launch.wire.codec"]),
         ("", None),
         ("\udcff\n", None),
     ],
@@ -245,7 +245,7 @@ def test_hook_writes_a_valid_hello(
     server: Server, process_id: str, imported: list[str] | None
 ) -> None:
     """Where it can it writes that message itself, without what makes messages."""
-    folder = Path(mcjax_launch.__file__).parent / "kernel" / "hook" / "site"
+    folder = Path(mcjax_launch.__file__).parent / "hook" / "site"
     env = {
         **os.environ,
         "PYTHONPATH": str(folder),

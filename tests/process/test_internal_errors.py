@@ -9,7 +9,7 @@ from jobs import Ended, Jobs
 from remote import FAKE_SSH
 
 import mcjax_launch
-from mcjax_launch.kernel.wire import frames
+from mcjax_launch.wire import frames
 
 PACKAGE = Path(mcjax_launch.__file__).parent
 HOSTS = {"here": (), "on other hosts": ("--hosts", "a,b", "--via", FAKE_SSH)}
@@ -26,15 +26,15 @@ BUGS = {
 # What keeps an agent from having a folder of its own.
 DISKS = {
     "that is read-only": (
-        "kernel/wire/temporary_folder.py",
+        "machine/temporary_folder.py",
         '_OTHERS = ("/tmp", "/var/tmp", ',
         '_OTHERS = ("/proc", ',
     ),
-    "that is full": ("kernel/agent/main.py", 'open(path, "w",', 'open("/dev/full", "w",'),
+    "that is full": ("agent/main.py", 'open(path, "w",', 'open("/dev/full", "w",'),
 }
 
 
-def with_bug(folder: Path, old: str, new: str, name: str = "kernel/agent/agent.py") -> list[str]:
+def with_bug(folder: Path, old: str, new: str, name: str = "agent/agent.py") -> list[str]:
     """A launcher with a bug, or with one of the system's that it meets, as a command."""
     shutil.copytree(PACKAGE, folder / "mcjax_launch")
     module = folder / "mcjax_launch" / name

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from jobs import Jobs, shell_script
 
-from mcjax_launch.kernel.agent.hook_server import HookConnection
+from mcjax_launch.agent.hook_server import HookConnection
 
 SPINS = """
 import resource

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from mcjax_launch.kernel.wire.loop import GONE, READ, WRITE, Loop
+from mcjax_launch.machine.loop import GONE, READ, WRITE, Loop
 
 pytestmark = pytest.mark.quick
 

@@ -11,7 +11,7 @@ from remote import FAKE_SSH
 from stand_in_jax import make_stand_in
 
 import mcjax_launch
-from mcjax_launch.kernel.transport import bootstrap
+from mcjax_launch.transport import bootstrap
 
 OLDEST = (3, 9)
 VERSION = "import sys; print(*sys.version_info[:2])"

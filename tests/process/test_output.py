@@ -172,7 +172,7 @@ def test_a_traceback_is_shown_once(jobs: Jobs, shown: str, colour: str) -> None:
 
 def test_a_long_job_reports_its_duration(jobs: Jobs) -> None:
     code = (
-        "from mcjax_launch.kernel.launcher import conclusion; conclusion.LONG_S = 0\n"
+        "from mcjax_launch.launcher import conclusion; conclusion.LONG_S = 0\n"
         "from mcjax_launch.__main__ import run; run()"
     )
     ended = jobs.run("true", launcher=[sys.executable, "-c", code])

@@ -53,7 +53,7 @@ def tries(use, file):
     except (AttributeError, SystemError) as error:
         return f'{{type(error).__name__}}: {{error}}'
 for use in {USES}:
-    print(tries(use, 'mcjax_launch/kernel/agent/x.py'))
+    print(tries(use, 'mcjax_launch/agent/x.py'))
 for use in {USES[:4]}:
     print(tries(use, 'psutil/x.py'))
 """
@@ -236,7 +236,7 @@ NO_PSUTIL = f"""
 import sys
 sys.modules["psutil"] = None
 sys.path[:0] = [{str(ROOT)!r}]
-from mcjax_launch.kernel.agent.main import main
+from mcjax_launch.agent.main import main
 main("")
 """
 

@@ -8,7 +8,7 @@ from jobs import PORTABLE, Jobs
 from remote import FAKE_SSH
 
 import mcjax_launch
-from mcjax_launch.kernel.wire.timers import SCALE
+from mcjax_launch.wire.timers import SCALE
 
 # Fails in its first life, if that is not its last.
 PROGRAM = """
@@ -70,7 +70,7 @@ def test_a_new_setting_reaches_every_rank(jobs: Jobs, folder: Path, way: str) ->
     package = Path(mcjax_launch.__file__).parent
     copy = folder / "copy" / package.name
     shutil.copytree(package, copy, ignore=shutil.ignore_patterns("__pycache__"))
-    path = copy / "kernel" / "wire" / "rank_process.py"
+    path = copy / "wire" / "rank_process.py"
     text = path.read_text()
     for line, with_alarm in {
         "    nice: int = 0\n": "    nice: int = 0\n    alarm: int = 12_345\n",

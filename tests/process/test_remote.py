@@ -14,7 +14,7 @@ from conftest import Launch
 from jobs import Jobs, eventually, shell_script
 from remote import FAKE_SSH
 
-from mcjax_launch.kernel.transport import bootstrap
+from mcjax_launch.transport import bootstrap
 
 # The silence of hosts and the patience for their greetings: 2.4 and 2.8 s.
 SOON = {"MCJAX_TEST_TIME_SCALE": "0.2"}

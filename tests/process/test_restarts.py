@@ -8,7 +8,7 @@ import pytest
 from jobs import Jobs
 from remote import FAKE_SSH
 
-from mcjax_launch.kernel.wire.timers import SCALE
+from mcjax_launch.wire.timers import SCALE
 
 QUICK = {SCALE: "0.1"}
 

@@ -14,7 +14,7 @@ OF_SOME_RUNS = {
     *("argparse", "bisect", "dataclasses", "difflib", "hashlib", "inspect", "json"),
     *("pickle", "random", "shlex", "shutil", "subprocess", "tempfile", "tokenize", "zlib"),
     "psutil",
-    "mcjax_launch.kernel.agent.system.portable",
+    "mcjax_launch.agent.system.portable",
     "mcjax_launch.cli.usage_errors",
     "mcjax_launch.console.aside",
     "mcjax_launch.console.collapse",
@@ -23,12 +23,12 @@ OF_SOME_RUNS = {
     "mcjax_launch.report.files",
     "mcjax_launch.runs.spmd",
     "mcjax_launch.schedulers",
-    "mcjax_launch.kernel.transport.bootstrap",
-    "mcjax_launch.kernel.transport.staging",
+    "mcjax_launch.transport.bootstrap",
+    "mcjax_launch.transport.staging",
     "mcjax_launch.features.verify_spmd.watch",
 }
 # What the launcher leaves to the agent, and the agent to the launcher.
-OF_THE_AGENT = {"ctypes", "socket", "mcjax_launch.kernel.agent"}
+OF_THE_AGENT = {"ctypes", "socket", "mcjax_launch.agent"}
 OF_THE_LAUNCHER = {"click", "re", "typing", "mcjax_launch.errors"}
 
 
@@ -46,15 +46,15 @@ def imported(*words: str) -> set[str]:
 
 def test_launcher_imports_only_what_it_needs() -> None:
     found = imported("-m", "mcjax_launch", "-n", "1", "true")
-    assert {"click", "mcjax_launch.kernel.launcher.launcher"} <= found
+    assert {"click", "mcjax_launch.launcher.launcher"} <= found
     assert found & (OF_SOME_RUNS | OF_THE_AGENT) == set()
 
 
 def test_agent_imports_only_what_it_needs() -> None:
     root = Path(__file__).parents[2]
-    code = f"import sys; sys.path.insert(0, {str(root)!r}); import mcjax_launch.kernel.agent.main"
+    code = f"import sys; sys.path.insert(0, {str(root)!r}); import mcjax_launch.agent.main"
     found = imported("-I", "-S", "-c", code)
-    assert {"socket", "mcjax_launch.kernel.agent.agent"} <= found
+    assert {"socket", "mcjax_launch.agent.agent"} <= found
     assert found & (OF_SOME_RUNS | OF_THE_LAUNCHER) == set()
 
 

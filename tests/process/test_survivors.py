@@ -11,7 +11,7 @@ import pytest
 from jobs import Jobs
 from remote import FAKE_SSH
 
-from mcjax_launch.kernel.wire.timers import SCALE
+from mcjax_launch.wire.timers import SCALE
 
 START = """
 import os, signal, subprocess, sys, time

@@ -6,15 +6,15 @@ import sys
 
 import pytest
 
-from mcjax_launch.kernel.agent.system import system
-from mcjax_launch.kernel.agent.system.unix import SpawnError
+from mcjax_launch.agent.system import system
+from mcjax_launch.agent.system.unix import SpawnError
 
 pytestmark = pytest.mark.quick
 
 # In an interpreter of its own: it waits for all children, whosever they are.
 WAITS = """
 import os, sys
-from mcjax_launch.kernel.agent.system import system, unix
+from mcjax_launch.agent.system import system, unix
 if sys.argv[1] == "without waitid":
     del os.waitid
 null = os.open(os.devnull, os.O_RDWR)
@@ -56,7 +56,7 @@ def test_a_child_starts_with_default_signals() -> None:
     script = "grep -E 'Sig(Blk|Ign)' /proc/self/status"
     program = f"""
 import os, signal
-from mcjax_launch.kernel.agent.system import system
+from mcjax_launch.agent.system import system
 signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTERM])
 signal.signal(signal.SIGINT, signal.SIG_IGN)
 null = os.open(os.devnull, os.O_RDWR)

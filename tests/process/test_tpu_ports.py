@@ -6,10 +6,10 @@ from contextlib import ExitStack, closing
 
 import pytest
 
-from mcjax_launch.kernel.agent import startup
-from mcjax_launch.kernel.agent.startup import HostPreparation
-from mcjax_launch.kernel.wire.loop import Loop
-from mcjax_launch.kernel.wire.messages import Bind, Prepare, Tpu
+from mcjax_launch.agent import startup
+from mcjax_launch.agent.startup import HostPreparation
+from mcjax_launch.machine.loop import Loop
+from mcjax_launch.wire.messages import Bind, Prepare, Tpu
 
 WANTED = Prepare(
     remote=True,

@@ -23,7 +23,7 @@ CALL = "def wait():\n    deque(map(usleep, repeat(1)), 0)\n"
 
 
 def pretend_to_be_on_a_gpu() -> None:
-    hook = sys.modules["_mcjax_launch.kernel.hook.compilation"]
+    hook = sys.modules["_mcjax_launch.hook.compilation"]
     real = hook.Compiling  # type: ignore[attr-defined]
     hook.Compiling = lambda name, where, platform: real(name, where, "gpu")  # type: ignore[attr-defined]
 

@@ -2,7 +2,7 @@
 
 from mcjax_launch.console.aside import Aside
 from mcjax_launch.console.pieces import Fragment, Stream, make_lines
-from mcjax_launch.kernel.wire.frames import STDERR, STDOUT
+from mcjax_launch.wire.frames import STDERR, STDOUT
 
 ONE, ERRORS, TWO = (
     Stream(1, STDOUT, b"[1] "),

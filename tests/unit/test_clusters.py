@@ -10,7 +10,7 @@ import pytest
 
 from mcjax_launch.errors import LaunchError
 from mcjax_launch.job.hosts import Host
-from mcjax_launch.kernel.wire import known_schedulers
+from mcjax_launch.machine import known_schedulers
 from mcjax_launch.schedulers import allocation, flux, lsf, pbs, sge
 
 SLURM = {"SLURM_JOB_ID": "7", "SLURM_JOB_NODELIST": "a"}

@@ -16,8 +16,8 @@ from mcjax_launch.console.collapse import (
     LineGroup,
 )
 from mcjax_launch.console.pieces import Fragment, Lines, Stream, make_lines
-from mcjax_launch.kernel.wire.frames import STDERR, STDOUT
 from mcjax_launch.ranks import format_ranges
+from mcjax_launch.wire.frames import STDERR, STDOUT
 
 
 def lines(groups: list[LineGroup]) -> list[str]:

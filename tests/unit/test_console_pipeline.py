@@ -10,11 +10,11 @@ import pytest
 from mcjax_launch.console.console import Console
 from mcjax_launch.console.prefix import RankLabel
 from mcjax_launch.events.sink import make_standard_sinks
-from mcjax_launch.kernel.transport.staged_paths import StagedPaths
-from mcjax_launch.kernel.wire.frames import STDERR, STDOUT
-from mcjax_launch.kernel.wire.loop import Loop
+from mcjax_launch.machine.loop import Loop
 from mcjax_launch.options.options import OutputOptions
 from mcjax_launch.runs.rank_run import Verdict
+from mcjax_launch.transport.staged_paths import StagedPaths
+from mcjax_launch.wire.frames import STDERR, STDOUT
 
 GLOO = (
     b"[Gloo] Rank 0 is connected to 3 peer ranks. Expected number of connected peer ranks is : 3\n"

@@ -6,9 +6,9 @@ import pytest
 
 from mcjax_launch.job.devices import choose_cores, share_out, split
 from mcjax_launch.job.job import Job
-from mcjax_launch.kernel.wire.gpus import find_visible_gpus
-from mcjax_launch.kernel.wire.messages import HostFacts, VisibleGpus
+from mcjax_launch.machine.gpus import find_visible_gpus
 from mcjax_launch.ranks import format_ranges
+from mcjax_launch.wire.messages import HostFacts, VisibleGpus
 
 
 def test_cores_are_split_evenly() -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from mcjax_launch.detached import address
-from mcjax_launch.kernel.wire import system
+from mcjax_launch.machine import system
 
 
 @pytest.mark.parametrize("length", [1, 150] if system.LINUX else [1])

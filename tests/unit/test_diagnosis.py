@@ -11,11 +11,11 @@ from mcjax_launch.diagnosis.summary import summarize
 from mcjax_launch.features.verify_spmd.watch import Diverged, SpmdWatch
 from mcjax_launch.jax_messages.known_errors import KnownError, advise_on_variable
 from mcjax_launch.job.job import Job
-from mcjax_launch.kernel.launcher.time_limits import TimeLimits, compute_usage_period_s
-from mcjax_launch.kernel.wire import hook_messages as hook
-from mcjax_launch.kernel.wire.messages import Exited, RankUsage, Usage
+from mcjax_launch.launcher.time_limits import TimeLimits, compute_usage_period_s
 from mcjax_launch.runs.rank_run import Membership, RankRun
 from mcjax_launch.runs.state import RunState
+from mcjax_launch.wire import hook_messages as hook
+from mcjax_launch.wire.messages import Exited, RankUsage, Usage
 
 FATAL = (
     "F1120 client.h:80] Terminating process because the JAX distributed service detected fatal "

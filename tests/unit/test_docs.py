@@ -16,7 +16,7 @@ from pages import files
 from records import record_of
 
 from mcjax_launch.cli.command import command
-from mcjax_launch.kernel.wire import system
+from mcjax_launch.machine import system
 from mcjax_launch.options.options import Options
 from scripts import ROOT, script
 

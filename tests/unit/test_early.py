@@ -4,9 +4,9 @@ import signal
 
 import pytest
 
-from mcjax_launch.kernel.transport import early
-from mcjax_launch.kernel.transport.pipes import Pipes
-from mcjax_launch.kernel.wire.signals import ENDING
+from mcjax_launch.transport import early
+from mcjax_launch.transport.pipes import Pipes
+from mcjax_launch.wire.signals import ENDING
 
 FORKED = {
     "-n 4 train.py": True,

@@ -5,7 +5,7 @@ from histories import CALLBACK
 from records import failure
 
 from mcjax_launch.diagnosis.headline import extract_headline
-from mcjax_launch.kernel.wire.source_lines import find_quoted_exception
+from mcjax_launch.wire.source_lines import find_quoted_exception
 
 EQUINOX = (
     "EquinoxRuntimeError: Above is the stack outside of JIT. Below is the stack inside of JIT:\n"

@@ -17,7 +17,7 @@ from kubelet import environment, expanded
 
 from mcjax_launch import schedulers
 from mcjax_launch.errors import LaunchError
-from mcjax_launch.kernel.wire.known_schedulers import KINDS
+from mcjax_launch.machine.known_schedulers import KINDS
 from mcjax_launch.options import kinds
 from mcjax_launch.schedulers import kubernetes, template
 from mcjax_launch.schedulers.submission import Submission

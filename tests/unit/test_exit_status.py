@@ -2,7 +2,7 @@
 
 import errno
 
-from mcjax_launch.kernel.wire import exit_status
+from mcjax_launch.wire import exit_status
 
 
 def test_exit_status_of_a_command_that_cannot_start() -> None:

@@ -20,7 +20,9 @@ from mcjax_launch.diagnosis.summary import describe_rank_end
 from mcjax_launch.diagnosis.verdict import determine_verdict
 from mcjax_launch.diagnosis.view import Finding, View
 from mcjax_launch.jax_messages.lost_peer import find_missing_key
-from mcjax_launch.kernel.wire.hook_messages import (
+from mcjax_launch.runs.rank_run import DevicesAsked, Verdict
+from mcjax_launch.runs.stop_reasons import StopReason
+from mcjax_launch.wire.hook_messages import (
     Backend,
     CalledBelow,
     CollectedTests,
@@ -39,9 +41,7 @@ from mcjax_launch.kernel.wire.hook_messages import (
     Raised,
     UnhandledError,
 )
-from mcjax_launch.kernel.wire.messages import FromHook
-from mcjax_launch.runs.rank_run import DevicesAsked, Verdict
-from mcjax_launch.runs.stop_reasons import StopReason
+from mcjax_launch.wire.messages import FromHook
 
 ABRT = -signal.SIGABRT
 FATAL = (

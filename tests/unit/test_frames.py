@@ -2,8 +2,8 @@
 
 import pytest
 
-from mcjax_launch.kernel.wire import frames, messages
-from mcjax_launch.kernel.wire.codec import Malformed
+from mcjax_launch.wire import frames, messages
+from mcjax_launch.wire.codec import Malformed
 
 BYE = messages.Bye(("12 (sleeping)",), (messages.Leftover(None, 12, "sleep 9"),))
 EXITED = messages.Exited(3, -9, (15, 9), None, 0.25, 1000)

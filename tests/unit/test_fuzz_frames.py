@@ -22,12 +22,12 @@ from mcjax_launch.events.events import NO_EVENTS
 from mcjax_launch.events.sink import Target
 from mcjax_launch.job.hosts import LOCAL, Host
 from mcjax_launch.job.job import Job
-from mcjax_launch.kernel.launcher.launcher import Launcher
-from mcjax_launch.kernel.transport.pipes import Pipes
-from mcjax_launch.kernel.wire import frames, messages
-from mcjax_launch.kernel.wire.codec import Message, Nested
-from mcjax_launch.kernel.wire.loop import Loop
+from mcjax_launch.launcher.launcher import Launcher
+from mcjax_launch.machine.loop import Loop
 from mcjax_launch.runs.state import RunState
+from mcjax_launch.transport.pipes import Pipes
+from mcjax_launch.wire import frames, messages
+from mcjax_launch.wire.codec import Message, Nested
 
 _SEED = os.environ.get("FUZZ_SEED", "7")
 _CASES = int(os.environ.get("FUZZ_CASES", "150"))

@@ -12,9 +12,9 @@ from mcjax_launch.errors import LaunchError
 from mcjax_launch.job.devices import GpuShares, describe_gpus, share_out
 from mcjax_launch.job.hosts import Host
 from mcjax_launch.job.job import Job
-from mcjax_launch.kernel.wire.gpus import find_visible_gpus
-from mcjax_launch.kernel.wire.hook_messages import Backend
-from mcjax_launch.kernel.wire.messages import VisibleGpus
+from mcjax_launch.machine.gpus import find_visible_gpus
+from mcjax_launch.wire.hook_messages import Backend
+from mcjax_launch.wire.messages import VisibleGpus
 
 JOB = Job(program=("train.py",), python="python", chdir="/")
 CUDA, IDS = "CUDA_VISIBLE_DEVICES", "JAX_LOCAL_DEVICE_IDS"

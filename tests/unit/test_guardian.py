@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from mcjax_launch.kernel.agent import main
+from mcjax_launch.agent import main
 
 pytestmark = pytest.mark.only_linux("the guardian's system is made up, but not its signals")
 

@@ -10,9 +10,9 @@ from mcjax_launch.diagnosis.announcer import Announcer
 from mcjax_launch.diagnosis.rules import format_lines
 from mcjax_launch.diagnosis.snapshots import Stack
 from mcjax_launch.diagnosis.view import Finding
-from mcjax_launch.kernel.launcher.hang_watch import HangWatch, HostQuery
-from mcjax_launch.kernel.wire import hook_messages as hook
-from mcjax_launch.kernel.wire.messages import Exited, RankUsage, Usage
+from mcjax_launch.launcher.hang_watch import HangWatch, HostQuery
+from mcjax_launch.wire import hook_messages as hook
+from mcjax_launch.wire.messages import Exited, RankUsage, Usage
 
 SITE = "/v/lib/python3.11/site-packages"
 AT = "Stack (most recent call first):\n"

@@ -7,7 +7,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from mcjax_launch.kernel.hook import initialize as hook
+from mcjax_launch.hook import initialize as hook
 
 ADDRESS = "127.0.0.1:5000"
 ENVIRON = {

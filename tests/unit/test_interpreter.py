@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from mcjax_launch.kernel.wire import interpreter
+from mcjax_launch.machine import interpreter
 
 
 def environment(folder: Path, *, mark: str = "pyvenv.cfg", jax: bool = True) -> str:

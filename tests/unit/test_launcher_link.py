@@ -6,12 +6,13 @@ from collections.abc import Iterator
 import pytest
 from fakes import Clock
 
-from mcjax_launch.kernel.agent import launcher_link
-from mcjax_launch.kernel.agent.launcher_link import LauncherLink
-from mcjax_launch.kernel.wire import frames
-from mcjax_launch.kernel.wire.frames import MAGIC, PING_S, SILENCE_S, encode_message
-from mcjax_launch.kernel.wire.loop import Loop
-from mcjax_launch.kernel.wire.messages import (
+from mcjax_launch.agent import launcher_link
+from mcjax_launch.agent.launcher_link import LauncherLink
+from mcjax_launch.machine.loop import Loop
+from mcjax_launch.machine.uplink import Uplink
+from mcjax_launch.wire import frames
+from mcjax_launch.wire.frames import MAGIC, PING_S, SILENCE_S, encode_message
+from mcjax_launch.wire.messages import (
     VERSION,
     Bye,
     Credit,
@@ -20,7 +21,6 @@ from mcjax_launch.kernel.wire.messages import (
     Ping,
     Usage,
 )
-from mcjax_launch.kernel.wire.uplink import Uplink
 
 
 class Ends:

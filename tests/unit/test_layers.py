@@ -11,15 +11,16 @@ import pytest
 PACKAGE = Path(__file__).resolve().parents[2] / "mcjax_launch"
 # From the ground up. A room imports those of lower floors; on one floor none imports another.
 FLOORS = (
-    ("kernel.wire", "jax_messages", "ranks", "wording"),
+    ("wire", "jax_messages", "ranks", "wording"),
+    ("machine",),
     ("errors", "options"),
     ("job", "runs"),
     ("schedulers", "features"),  # the index of them all
-    ("kernel.transport", "diagnosis"),
+    ("transport", "diagnosis"),
     ("events",),
     ("console",),
     ("report", "saves", "detached"),
-    ("kernel.launcher",),
+    ("launcher",),
     ("request", "features.*", "check"),
     ("api",),
     ("__init__",),
@@ -29,30 +30,30 @@ FLOORS = (
 )
 # What runs in other processes, and whatever it may import: streamed, and imported by nobody else,
 STREAMED = {
-    "kernel": set(),
-    "kernel.wire": set(),
-    "kernel.agent": {"kernel.wire"},
-    "kernel.hook": {"kernel.wire", "features"},
-    "messages": {"kernel.wire"},
-    "agent": {"kernel.wire", "kernel.agent"},
-    "hook": {"kernel.wire", "kernel.hook"},
+    "wire": set(),
+    "machine": {"wire"},
+    "agent": {"machine", "wire"},
+    "hook": {"features", "machine", "wire"},
+    "features/messages": {"wire"},
+    "features/agent": {"agent", "machine", "wire"},
+    "features/hook": {"hook", "machine", "wire"},
 }
 # but for the first lines, which may become this machine's agent.
 BECOMES = {
-    "__main__": {"kernel.agent"},
+    "__main__": {"agent"},
     "cli": {"features.preload"},
     "request": {"features.preload", "features.profile"},
     "features": {"job"},
 }
 FOREIGN = {
-    "kernel.agent": {"psutil"},
+    "agent": {"psutil"},
     "api": {"cloudpickle"},
     "cli": {"click"},
     "check": {"jax", "numpy"},  # its program runs in ranks
     "features.function": {"cloudpickle"},
     "features.mtls": {"cryptography"},
-    "kernel.hook": {"cloudpickle", "jax", "jaxlib", "numpy", "sitecustomize", "usercustomize"},
     "hook": {"cloudpickle", "jax", "jaxlib", "numpy", "sitecustomize", "usercustomize"},
+    "features/hook": {"cloudpickle", "jax", "jaxlib", "numpy", "sitecustomize", "usercustomize"},
     "pytest_plugin": {"pytest", "_pytest", "pytest_cov", "coverage", "jax"},
 }
 OURS = "mcjax_launch"
@@ -64,18 +65,18 @@ def modules(root: Path) -> list[str]:
 
 
 def room(module: str) -> str:
-    """The package, the kernel's package, the feature, or the small module at the top of a file."""
+    """The package, the feature, or the small module at the top of a file."""
     words = Path(module).with_suffix("").parts
-    depth = 2 if words[0] in ("kernel", "features") and words[1:] not in ((), ("__init__",)) else 1
+    depth = 2 if words[0] == "features" and words[1:] not in ((), ("__init__",)) else 1
     return ".".join(words[:depth])
 
 
 def side(module: str) -> str | None:
-    """What a streamed file is: a room of the kernel's, or a part of a feature; None for others."""
+    """What a streamed file is: a room, or a part of a feature; None for others."""
     here, words = room(module), Path(module).with_suffix("").parts
     if here in STREAMED:
         return here
-    part = words[2] if here.startswith("features.") and len(words) > 2 else ""
+    part = f"features/{words[2]}" if here.startswith("features.") and len(words) > 2 else ""
     return part if part in STREAMED else None
 
 
@@ -123,10 +124,12 @@ def may_import(here: str, there: str) -> bool:
         return True
     if (mine := side(here)) is not None:
         other = side(there)
-        if mine in ("agent", "hook") and room(here) == room(there):
-            return other in (mine, "messages", None) and (other is not None or _is_index(there))
+        if mine in ("features/agent", "features/hook") and room(here) == room(there):
+            return other in (mine, "features/messages", None) and (
+                other is not None or _is_index(there)
+            )
         return room(there) == room(here) or (other or room(there)) in STREAMED[mine]
-    if side(there) not in (None, "kernel.wire", "messages"):
+    if side(there) not in (None, "machine", "wire", "features/messages"):
         return room(there) in BECOMES.get(room(here), ())
     return room(there) == room(here) or room(there) in allowed(room(here))
 
@@ -168,17 +171,20 @@ def test_imports_run_downwards(module: str) -> None:
 def test_the_top_level_is_the_architecture() -> None:
     rooms = {room(module) for module in modules(PACKAGE)}
     features = {name for name in rooms if name.startswith("features.")}
-    kernel = {name for name in STREAMED if name.startswith("kernel")}
-    assert (
-        rooms - features == {name for rooms in FLOORS for name in rooms} - {"features.*"} | kernel
-    )
+    streamed = {name for name in STREAMED if "/" not in name}
+    floors = {name for rooms in FLOORS for name in rooms} - {"features.*"}
+    assert rooms - features == floors | streamed
     assert len(list(PACKAGE.glob("*.py"))) <= 5
 
 
-def test_the_kernel_names_no_feature() -> None:
+# What every job needs: one room for each process, and what they share.
+CORE = ("agent", "hook", "launcher", "machine", "transport", "wire")
+
+
+def test_the_core_names_no_feature() -> None:
     features = {path.name for path in (PACKAGE / "features").iterdir() if path.name[0] != "_"}
     assert "debugging" in features
-    for path in (PACKAGE / "kernel").rglob("*.py"):
+    for path in (path for room in CORE for path in (PACKAGE / room).rglob("*.py")):
         named = {
             node.value
             for node in ast.walk(ast.parse(path.read_text()))
@@ -197,7 +203,7 @@ ALONE = {
     "diagnosis/findings/slow.py": "the table of rules names it",
     "check/run.py": "the check, without its options and its lines",
     "features/profile/folders.py": "a feature's",
-    "kernel/transport/staged_paths.py": "undoes what the staging beside it does",
+    "transport/staged_paths.py": "undoes what the staging beside it does",
     "report/github.py": "one of the reports",
     "request/detached.py": "one of the ways to ask for a job",
     "runs/hook_events.py": "changes the facts beside it",
@@ -222,19 +228,19 @@ def test_module_is_in_the_folder_of_its_only_importer() -> None:
 # Where an import is added, the import, and whether that is one too many.
 PLANTED = {
     "upwards": ("schedulers/slurm.py", "from mcjax_launch.cli import command", True),
-    "upwards, relative": ("runs/state.py", "from ..kernel.launcher import launcher", True),
-    "on one floor": ("diagnosis/rules.py", "import mcjax_launch.kernel.transport.pool", True),
-    "of what is streamed": ("kernel/launcher/launcher.py", "import mcjax_launch.kernel.agent.main", True),
-    "of the hook, by what becomes the agent": ("__main__.py", "import mcjax_launch.kernel.hook.exits", True),
-    "out of what is streamed": ("kernel/agent/main.py", "from ...job import hosts", True),
-    "in the hook, by its other name": ("kernel/hook/exits.py", "import _mcjax_launch.runs.state", True),
+    "upwards, relative": ("runs/state.py", "from ..launcher import launcher", True),
+    "on one floor": ("diagnosis/rules.py", "import mcjax_launch.transport.pool", True),
+    "of what is streamed": ("launcher/launcher.py", "import mcjax_launch.agent.main", True),
+    "of the hook, by what becomes the agent": ("__main__.py", "import mcjax_launch.hook.exits", True),
+    "out of what is streamed": ("agent/main.py", "from ...job import hosts", True),
+    "in the hook, by its other name": ("hook/exits.py", "import _mcjax_launch.runs.state", True),
     "of another feature": ("features/stdin/launcher.py", "from mcjax_launch.features.debugging import queue", True),
     "of another feature's messages": ("features/stdin/agent.py", "from ..debugging.messages import DebuggerStopped", True),
-    "of a feature, by the launcher": ("kernel/launcher/startup.py", "from mcjax_launch.features.preload import launcher", True),
-    "of a feature, by the agent": ("kernel/agent/agent.py", "from ...features.preload.agent import forking", True),
-    "of a feature, by the hook": ("kernel/hook/exits.py", "from ...features.debugging import messages", True),
+    "of a feature, by the launcher": ("launcher/startup.py", "from mcjax_launch.features.preload import launcher", True),
+    "of a feature, by the agent": ("agent/agent.py", "from ...features.preload.agent import forking", True),
+    "of a feature, by the hook": ("hook/exits.py", "from ...features.debugging import messages", True),
     "of a feature's other side": ("features/debugging/agent.py", "from . import launcher", True),
-    "of the agent, by a feature's launcher": ("features/debugging/launcher.py", "from mcjax_launch.kernel.agent import agent", True),
+    "of the agent, by a feature's launcher": ("features/debugging/launcher.py", "from mcjax_launch.agent import agent", True),
     "of a feature, by what shows it": ("diagnosis/hints.py", "from mcjax_launch.features.preload import messages", True),
     "of a feature's messages, by the API": ("api/function.py", "from mcjax_launch.features.function import messages", False),
     "of a third party": ("report/record.py", "import numpy.linalg", True),
@@ -286,15 +292,15 @@ def test_imports_have_no_cycle() -> None:
     "statement",
     [
         "from .first import A",
-        "import mcjax_launch.kernel.first",
+        "import mcjax_launch.wire.first",
         "class B:\n    from . import first",
         "if TYPE_CHECKING:\n    from .first import A",
     ],
 )
 def test_planted_cycle_is_found(tmp_path: Path, statement: str) -> None:
-    kernel = tmp_path / "kernel"
-    kernel.mkdir()
+    wire = tmp_path / "wire"
+    wire.mkdir()
     for module, text in (("third", "from . import first"), ("first", "from .second import B")):
-        (kernel / f"{module}.py").write_text(text)
-    (kernel / "second.py").write_text(statement)
-    assert set(circle(tmp_path)) == {"kernel/first.py", "kernel/second.py"}
+        (wire / f"{module}.py").write_text(text)
+    (wire / "second.py").write_text(statement)
+    assert set(circle(tmp_path)) == {"wire/first.py", "wire/second.py"}

@@ -8,7 +8,7 @@ import pytest
 from mcjax_launch.console.pieces import Fragment, Lines, Stream, make_lines
 from mcjax_launch.console.renderers import AGAIN_S, GOES_ON, GROWS_S, Live, Plain
 from mcjax_launch.console.unfinished import LONGEST, MOMENT_S, UnfinishedLines
-from mcjax_launch.kernel.wire.frames import STDOUT
+from mcjax_launch.wire.frames import STDOUT
 
 
 def text(pieces: "list[bytes | memoryview]") -> bytes:

@@ -8,7 +8,7 @@ import pytest
 from mcjax_launch.console.log_files import LogFiles
 from mcjax_launch.console.prefix import RankLabel
 from mcjax_launch.errors import LaunchError
-from mcjax_launch.kernel.wire.frames import STDERR, STDOUT
+from mcjax_launch.wire.frames import STDERR, STDOUT
 
 
 def opened(folder: Path, ranks: int = 1, *, append: bool = False) -> tuple[LogFiles, list[str]]:

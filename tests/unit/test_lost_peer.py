@@ -8,7 +8,7 @@ from told import Event, Told, ends, fails, join, said
 
 from mcjax_launch.diagnosis.snapshots import RankSnapshot, Stack
 from mcjax_launch.jax_messages.lost_peer import is_of_lost_peer, says_ended_by_jax, says_timed_out
-from mcjax_launch.kernel.wire import hook_messages as hook
+from mcjax_launch.wire import hook_messages as hook
 
 GLOO = (
     "UNKNOWN: Gloo context initialization failed: DEADLINE_EXCEEDED: GetKeyValue() timed out with "

@@ -2,9 +2,9 @@
 
 import pytest
 
-from mcjax_launch.kernel.transport.mangling import describe_mangling, is_text
-from mcjax_launch.kernel.wire.frames import MAGIC, encode_message
-from mcjax_launch.kernel.wire.messages import VERSION, Greeting, Ping
+from mcjax_launch.transport.mangling import describe_mangling, is_text
+from mcjax_launch.wire.frames import MAGIC, encode_message
+from mcjax_launch.wire.messages import VERSION, Greeting, Ping
 
 SAID = MAGIC + encode_message(Greeting(VERSION)) + encode_message(Ping())
 CHANGED = {

@@ -5,11 +5,11 @@ from records import end_of, run_of, say
 
 from mcjax_launch.diagnosis.spmd import describe_divergence
 from mcjax_launch.features.verify_spmd.watch import Release, SpmdWatch
-from mcjax_launch.kernel.wire import hook_messages as hook
-from mcjax_launch.kernel.wire.messages import FromHook
 from mcjax_launch.runs import hook_events
 from mcjax_launch.runs.state import RunState
 from mcjax_launch.runs.stop_reasons import interrupted
+from mcjax_launch.wire import hook_messages as hook
+from mcjax_launch.wire.messages import FromHook
 
 RANKS = range(4)
 

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from mcjax_launch import features
-from mcjax_launch.kernel.wire import hook_messages, messages
-from mcjax_launch.kernel.wire.codec import (
+from mcjax_launch.wire import hook_messages, messages
+from mcjax_launch.wire.codec import (
     Malformed,
     Message,
     Nested,
@@ -17,7 +17,7 @@ from mcjax_launch.kernel.wire.codec import (
     from_values,
     to_json,
 )
-from mcjax_launch.kernel.wire.hook_messages import Failed, Hello, Joining, Program, Raised
+from mcjax_launch.wire.hook_messages import Failed, Hello, Joining, Program, Raised
 
 
 def classes_of(module: object) -> list[type[Nested]]:

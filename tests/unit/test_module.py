@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from mcjax_launch.kernel.wire.interpreter import Unusable, check_python_file, find_command
+from mcjax_launch.machine.interpreter import Unusable, check_python_file, find_command
 from mcjax_launch.request.program import check_module
 
 FILES = ("pkg/__init__.py", "pkg/train.py", "pkg/sub/__init__.py", "pkg/sub/__main__.py")

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from certificates import make_certificate, needs_openssl
 
-from mcjax_launch.kernel.hook.mutual_tls import check_name, find_tls_arguments
+from mcjax_launch.hook.mutual_tls import check_name, find_tls_arguments
 
 pytestmark = needs_openssl
 NAMES = "DNS:gpu01.example.org,DNS:*.lab.org,IP:10.0.0.1,IP:fd00::1"

@@ -22,8 +22,8 @@ from mcjax_launch.console.renderers import Plain
 from mcjax_launch.console.unfinished import MOMENT_S, UnfinishedLines
 from mcjax_launch.jax_messages.noise import LineClassifier, Noise, without_noise
 from mcjax_launch.jax_messages.tracebacks import CHAINS
-from mcjax_launch.kernel.wire import frames
 from mcjax_launch.runs.rank_run import Verdict
+from mcjax_launch.wire import frames
 
 CONNECTED, TERM_CAUGHT = STREAMS["Gloo"][0][0], STREAMS["TERM"][0][0]
 NO_DRIVER = STREAMS["no driver of CUDA's"][1][0]

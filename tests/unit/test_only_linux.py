@@ -11,15 +11,15 @@ PLACES = {
     "detached/address.py",
     "detached/record.py",
     "check/probe.py",
-    "kernel/agent/startup.py",
-    "kernel/wire/gpus.py",
-    "kernel/wire/own_paths.py",
-    "kernel/wire/rank_process.py",
-    "kernel/wire/system.py",
-    "kernel/agent/system/linux.py",
-    "kernel/agent/system/out_of_memory.py",
+    "agent/startup.py",
+    "machine/gpus.py",
+    "machine/own_paths.py",
+    "wire/rank_process.py",
+    "machine/system.py",
+    "agent/system/linux.py",
+    "agent/system/out_of_memory.py",
     "features/preload/agent/import_server.py",
-    "kernel/hook/agent_link.py",
+    "hook/agent_link.py",
     "features/preload/hook/__init__.py",
     "features/preload/hook/comparison.py",
     "features/preload/hook/forked_rank.py",
@@ -37,7 +37,7 @@ NAMES = re.compile(
     re.VERBOSE,
 )
 # Which system this is, is asked by whoever chooses a way, and on Windows by the first lines.
-ASK = {"__main__.py", "kernel/agent/system/unix.py"}
+ASK = {"__main__.py", "agent/system/unix.py"}
 # Waiting without reaping: Python has it on macOS only since 3.13.
 WAITID = re.compile(r"\bwaitid\(|WNOWAIT")
 

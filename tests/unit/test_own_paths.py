@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from mcjax_launch.kernel.wire import own_paths, temporary_folder
-from mcjax_launch.kernel.wire.own_paths import explain_distrust, find_exposed_folder
+from mcjax_launch.machine import own_paths, temporary_folder
+from mcjax_launch.machine.own_paths import explain_distrust, find_exposed_folder
 
 OTHER = 54321
 as_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")

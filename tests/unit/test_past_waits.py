@@ -2,10 +2,10 @@
 
 from records import end_of, run_of, say
 
-from mcjax_launch.kernel.wire.hook_messages import Joined, Joining, Leaving
-from mcjax_launch.kernel.wire.hook_messages import Program as Ran
 from mcjax_launch.runs.past_waits import EXIT, INITIALIZE, PastWait, PastWaits, collect_waits
 from mcjax_launch.runs.spmd import RanProgram
+from mcjax_launch.wire.hook_messages import Joined, Joining, Leaving
+from mcjax_launch.wire.hook_messages import Program as Ran
 
 ALL = frozenset(range(4))
 

@@ -9,9 +9,9 @@ from mcjax_launch.job.hosts import Host
 from mcjax_launch.job.job import Job
 from mcjax_launch.job.plan import Plan, make_plan, place_ranks
 from mcjax_launch.job.program_copies import describe_differing_copies
-from mcjax_launch.kernel.wire import rank_environ
-from mcjax_launch.kernel.wire.address import split_address
-from mcjax_launch.kernel.wire.messages import HostFacts, Tpu, VisibleGpus
+from mcjax_launch.machine import rank_environ
+from mcjax_launch.wire.address import split_address
+from mcjax_launch.wire.messages import HostFacts, Tpu, VisibleGpus
 
 JOB = Job(program=("train.py", "--id={process_id}"), num_processes=3, python="/py", chdir="/w")
 HOST = Host(name="localhost", slots=3)

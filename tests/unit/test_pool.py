@@ -11,11 +11,11 @@ from fakes import Clock, Connection
 
 from mcjax_launch.job.hosts import LOCAL, Host
 from mcjax_launch.job.job import Job
-from mcjax_launch.kernel.transport import bootstrap, pool
-from mcjax_launch.kernel.transport.pool import AgentPool, Failure
-from mcjax_launch.kernel.transport.remote_commands import Transport
-from mcjax_launch.kernel.wire.frames import PING_S, SILENCE_S, UNCHANGED
-from mcjax_launch.kernel.wire.messages import VERSION, Bye, Greeting, NothingLeft, Ping
+from mcjax_launch.transport import bootstrap, pool
+from mcjax_launch.transport.pool import AgentPool, Failure
+from mcjax_launch.transport.remote_commands import Transport
+from mcjax_launch.wire.frames import PING_S, SILENCE_S, UNCHANGED
+from mcjax_launch.wire.messages import VERSION, Bye, Greeting, NothingLeft, Ping
 
 JOB = Job(program=("true",), python="python3", chdir="/", start_timeout=900.0)
 HELLO, BYE = Greeting(VERSION), Bye((), ())

@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 
+from mcjax_launch.agent import private_folder, supervisor
+from mcjax_launch.agent.agent import Agent
 from mcjax_launch.features.compile_once.messages import ShareCompiled
-from mcjax_launch.kernel.agent import private_folder, supervisor
-from mcjax_launch.kernel.agent.agent import Agent
-from mcjax_launch.kernel.wire import frames
-from mcjax_launch.kernel.wire.loop import Loop
-from mcjax_launch.kernel.wire.uplink import Uplink
+from mcjax_launch.machine.loop import Loop
+from mcjax_launch.machine.uplink import Uplink
+from mcjax_launch.wire import frames
 
 
 @pytest.fixture

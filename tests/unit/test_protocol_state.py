@@ -3,12 +3,12 @@
 import pytest
 
 from mcjax_launch.features.preload.messages import Preloaded
-from mcjax_launch.kernel.transport.connection import ProtocolState
-from mcjax_launch.kernel.wire import frames, messages
-from mcjax_launch.kernel.wire.codec import Malformed, Message
-from mcjax_launch.kernel.wire.frames import Data, Raw
-from mcjax_launch.kernel.wire.hook_messages import Left
-from mcjax_launch.kernel.wire.rank_process import RankSettings
+from mcjax_launch.transport.connection import ProtocolState
+from mcjax_launch.wire import frames, messages
+from mcjax_launch.wire.codec import Malformed, Message
+from mcjax_launch.wire.frames import Data, Raw
+from mcjax_launch.wire.hook_messages import Left
+from mcjax_launch.wire.rank_process import RankSettings
 
 HELLO, BYE = messages.Greeting(messages.VERSION), messages.Bye((), ())
 PREPARE = messages.Prepare(*(False, None, None, "", (), "", {}, "/", False), transfer_ports=2)

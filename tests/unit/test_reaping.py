@@ -5,9 +5,9 @@ from types import SimpleNamespace
 
 import pytest
 
-from mcjax_launch.kernel.agent import agent
-from mcjax_launch.kernel.agent.part import RankStarter
-from mcjax_launch.kernel.agent.system.unix import EndedChild
+from mcjax_launch.agent import agent
+from mcjax_launch.agent.part import RankStarter
+from mcjax_launch.agent.system.unix import EndedChild
 
 SERVER, ORPHAN = 7, 8
 

@@ -1,6 +1,6 @@
 """Which processes of a compiled program exchange something."""
 
-from mcjax_launch.kernel.hook import spmd_program
+from mcjax_launch.hook import spmd_program
 
 # What a compiled program says: whether its processes exchange anything, two devices each.
 EXCHANGED = {

@@ -13,13 +13,13 @@ from records import KILL, TERM, attempt_of, end_of, failure, rank_run, record_of
 
 from mcjax_launch.diagnosis.root_cause import Completed
 from mcjax_launch.diagnosis.summary import Summary, summarize
-from mcjax_launch.kernel.wire.hook_messages import Compiling, Failed, ImportedJax, Joined, Joining
-from mcjax_launch.kernel.wire.messages import RankUsage, Usage
 from mcjax_launch.report import files, record
 from mcjax_launch.runs.polls import PolledPosition, PositionPolls, ThreadState
 from mcjax_launch.runs.rank_run import RankRun, Sample
 from mcjax_launch.runs.state import RunState
 from mcjax_launch.runs.stop_reasons import StopReason
+from mcjax_launch.wire.hook_messages import Compiling, Failed, ImportedJax, Joined, Joining
+from mcjax_launch.wire.messages import RankUsage, Usage
 
 VICTIM = "Terminating process because the JAX distributed service detected fatal errors"
 

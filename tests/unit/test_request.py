@@ -11,13 +11,13 @@ from mcjax_launch.cli.command import command
 from mcjax_launch.errors import LaunchError
 from mcjax_launch.job.describe import format_dry_run
 from mcjax_launch.job.hosts import LOCAL, Host
-from mcjax_launch.kernel.wire.messages import VisibleGpus
 from mcjax_launch.options.options import Options
 from mcjax_launch.request import ranks_python, this_machine
 from mcjax_launch.request.hosts import choose_via, find_hosts
 from mcjax_launch.request.job import make_job
 from mcjax_launch.request.ranks_python import RanksPython
 from mcjax_launch.request.this_machine import ThisMachine, parse_variable
+from mcjax_launch.wire.messages import VisibleGpus
 
 HERE = ThisMachine(chdir="/w", python=RanksPython("/py", "VIRTUAL_ENV's"))
 SLURM = {"SLURM_JOB_ID": "1", "SLURM_JOB_NODELIST": "n[1-2]"}

@@ -5,12 +5,12 @@ from records import attempt_of, run_of
 
 from mcjax_launch.diagnosis.summary import summarize_failed_start
 from mcjax_launch.job.hosts import Host
-from mcjax_launch.kernel.launcher.restarts import AttemptEnd, Crash, RestartPolicy, classify_end
-from mcjax_launch.kernel.wire.hook_messages import Failed, Joining
-from mcjax_launch.kernel.wire.messages import Exited, FromHook
+from mcjax_launch.launcher.restarts import AttemptEnd, Crash, RestartPolicy, classify_end
 from mcjax_launch.options.kinds import parse_restart_on
 from mcjax_launch.runs import hook_events, stop_reasons
 from mcjax_launch.runs.state import RunState
+from mcjax_launch.wire.hook_messages import Failed, Joining
+from mcjax_launch.wire.messages import Exited, FromHook
 
 BUG = Crash("ValueError", "/work/train.py:18 in load", joined=True, age_s=10.0)
 OTHER, HOST, SIGNAL = AttemptEnd("other"), AttemptEnd("host", ("b",)), AttemptEnd("signal", ("a",))

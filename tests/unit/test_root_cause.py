@@ -14,9 +14,9 @@ from mcjax_launch.diagnosis.summary import (
     summarize,
     summarize_failed_start,
 )
-from mcjax_launch.kernel.wire.hook_messages import Raised
 from mcjax_launch.runs.state import RunState
 from mcjax_launch.runs.stop_reasons import StopReason
+from mcjax_launch.wire.hook_messages import Raised
 
 CAUGHT = "W1122 09:12:42.789719   14260 preemption_notifier.cc:90] SIGTERM caught at 2026-11-22"
 

@@ -13,7 +13,7 @@ from fakes import Clock
 from jobs import shell_script
 
 from mcjax_launch.errors import LaunchError
-from mcjax_launch.kernel.wire.loop import Loop
+from mcjax_launch.machine.loop import Loop
 from mcjax_launch.options.kinds import may_be_watched
 from mcjax_launch.saves import folders, inotify, saves
 from mcjax_launch.saves.compiled import remove_compiled

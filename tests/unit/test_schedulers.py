@@ -5,15 +5,15 @@ import pytest
 from mcjax_launch.errors import LaunchError
 from mcjax_launch.job.hosts import Host
 from mcjax_launch.job.job import Job
-from mcjax_launch.kernel.launcher import restarts
-from mcjax_launch.kernel.launcher.restarts import drop_hosts
-from mcjax_launch.kernel.launcher.timers import compute_pause_s
-from mcjax_launch.kernel.transport.remote_commands import make_client_environ
-from mcjax_launch.kernel.wire import known_schedulers
+from mcjax_launch.launcher import restarts
+from mcjax_launch.launcher.restarts import drop_hosts
+from mcjax_launch.launcher.timers import compute_pause_s
+from mcjax_launch.machine import known_schedulers
 from mcjax_launch.options.options import Options
 from mcjax_launch.request.hosts import find_hosts
 from mcjax_launch.schedulers import Driver, load_driver, slurm
 from mcjax_launch.schedulers.submission import make_default_name
+from mcjax_launch.transport.remote_commands import make_client_environ
 
 
 def test_slurm_allocation_is_found() -> None:

@@ -16,7 +16,7 @@ VALUES |= {"ToLauncher", "JobEffect", "Effect", "TypedDict"}
 
 # What goes beyond a limit, and why. An entry that is no longer needed has to go.
 LONG = {
-    "kernel/launcher/restarts.py run": "the loop over attempts, with what one hands on to the next",
+    "launcher/restarts.py run": "the loop over attempts, with what one hands on to the next",
 }
 WIDE = {"runs/state.py RunState": "all that is known of a run, of which there is one"}
 LATE: dict[str, str] = {}

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from mcjax_launch.kernel.hook import user_lines
-from mcjax_launch.kernel.wire import source_lines
-from mcjax_launch.kernel.wire.source_lines import OURS, PYTHON, USER, find_owner, shorten_path
+from mcjax_launch.hook import user_lines
+from mcjax_launch.wire import source_lines
+from mcjax_launch.wire.source_lines import OURS, PYTHON, USER, find_owner, shorten_path
 
 SITE = "/opt/venv/lib/python3.11/site-packages"
 OWNERS = {
@@ -29,10 +29,10 @@ OWNERS = {
     "/opt/py/lib/python3.13t/threading.py": PYTHON,
     "<frozen runpy>": PYTHON,
     sysconfig.get_path("stdlib") + "/threading.py": PYTHON,
-    f"{SITE}/mcjax_launch/kernel/hook/exits.py": OURS,
-    f"{SITE}/mcjax_launch/kernel/hook/site/sitecustomize.py": OURS,
-    f"{SITE}/mcjax_launch/kernel/wire/codec.py": OURS,
-    "/tmp/mcjax-1/mcjax_launch/kernel/hook/exits.py": OURS,
+    f"{SITE}/mcjax_launch/hook/exits.py": OURS,
+    f"{SITE}/mcjax_launch/hook/site/sitecustomize.py": OURS,
+    f"{SITE}/mcjax_launch/wire/codec.py": OURS,
+    "/tmp/mcjax-1/mcjax_launch/hook/exits.py": OURS,
     f"{SITE}/mcjax_launch/cli/command.py": "mcjax_launch",
 }
 
@@ -58,7 +58,7 @@ USERS = "/home/me/train.py"
 LIBRARY = f"{SITE}/flax/loop.py"
 JAX = f"{SITE}/jax/_src/api.py"
 PYTHONS = "/usr/lib/python3.11/runpy.py"
-HOOKS = f"{SITE}/mcjax_launch/kernel/hook/compilation.py"
+HOOKS = f"{SITE}/mcjax_launch/hook/compilation.py"
 
 
 def test_innermost_user_line_is_chosen() -> None:

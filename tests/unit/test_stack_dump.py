@@ -6,11 +6,11 @@ from types import SimpleNamespace
 
 import pytest
 
-from mcjax_launch.kernel.agent.native_stacks import NativeDump
-from mcjax_launch.kernel.agent.stacks import StackDump, select_main_thread, waits_for_a_thread
-from mcjax_launch.kernel.agent.system import system
-from mcjax_launch.kernel.wire.loop import Loop
-from mcjax_launch.kernel.wire.messages import Stacks
+from mcjax_launch.agent.native_stacks import NativeDump
+from mcjax_launch.agent.stacks import StackDump, select_main_thread, waits_for_a_thread
+from mcjax_launch.agent.system import system
+from mcjax_launch.machine.loop import Loop
+from mcjax_launch.wire.messages import Stacks
 
 BEGAN = 100.0
 QUIET_S, SLOWEST_S = 0.15, 2.0

@@ -4,9 +4,9 @@ import pytest
 from fakes import Clock, Connection
 
 from mcjax_launch.diagnosis.snapshots import Stack, format_stacks
-from mcjax_launch.kernel.launcher import stack_requests
-from mcjax_launch.kernel.launcher.stack_requests import StackRequests
-from mcjax_launch.kernel.wire.messages import RequestStacks, Stacks, StacksComplete
+from mcjax_launch.launcher import stack_requests
+from mcjax_launch.launcher.stack_requests import StackRequests
+from mcjax_launch.wire.messages import RequestStacks, Stacks, StacksComplete
 
 DUMP = 'Current thread 0x1 (most recent call first):\n  File "/home/me/train.py", line {} in step\n'
 

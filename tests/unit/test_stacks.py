@@ -2,8 +2,8 @@
 
 from pathlib import Path
 
+from mcjax_launch.agent.stacks import with_source
 from mcjax_launch.diagnosis.snapshots import Stack, format_stacks, parse_threads
-from mcjax_launch.kernel.agent.stacks import with_source
 
 SITE = "/opt/venv/lib/python3.11/site-packages"
 WAITING = f"""Current thread 0x00007f01 (most recent call first):
@@ -11,7 +11,7 @@ WAITING = f"""Current thread 0x00007f01 (most recent call first):
   File "{SITE}/jax/_src/api.py", line 3 in b
   File "{SITE}/jax/_src/api.py", line 4 in c
   File "{SITE}/jax/_src/api.py", line 5 in d
-  File "/opt/venv/lib/python3.11/site-packages/mcjax_launch/kernel/hook/compilation.py", line 4 in call
+  File "/opt/venv/lib/python3.11/site-packages/mcjax_launch/hook/compilation.py", line 4 in call
   File "/home/me/train.py", line 88 in step
   File "{SITE}/flax/loop.py", line 7 in run
   File "/home/me/train.py", line 99 in <module>

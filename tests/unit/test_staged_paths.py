@@ -2,9 +2,9 @@
 
 import pytest
 
-from mcjax_launch.kernel.transport.staged_paths import StagedPaths
-from mcjax_launch.kernel.wire.hook_messages import Failed, Raised
-from mcjax_launch.kernel.wire.messages import FromHook, Stacks
+from mcjax_launch.transport.staged_paths import StagedPaths
+from mcjax_launch.wire.hook_messages import Failed, Raised
+from mcjax_launch.wire.messages import FromHook, Stacks
 
 A, B = "/tmp/mcjax-0123456789ab/stage", "/var/tmp/mcjax-ba9876543210/stage"
 

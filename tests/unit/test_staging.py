@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from mcjax_launch.kernel.agent.private_folder import Staging
-from mcjax_launch.kernel.wire.messages import StageEntry
+from mcjax_launch.agent.private_folder import Staging
+from mcjax_launch.wire.messages import StageEntry
 
 
 def test_function_call_is_not_staged_as_a_file_of_the_user(tmp_path: Path) -> None:

@@ -14,10 +14,10 @@ from mcjax_launch.errors import HostsFailed, LaunchError
 from mcjax_launch.job.hosts import LOCAL, Host
 from mcjax_launch.job.job import Job
 from mcjax_launch.job.plan import Plan
-from mcjax_launch.kernel.launcher import startup
-from mcjax_launch.kernel.launcher.startup import Startup
-from mcjax_launch.kernel.transport.pool import Failure
-from mcjax_launch.kernel.wire.messages import (
+from mcjax_launch.launcher import startup
+from mcjax_launch.launcher.startup import Startup
+from mcjax_launch.transport.pool import Failure
+from mcjax_launch.wire.messages import (
     VERSION,
     Bind,
     CoordinatorTried,

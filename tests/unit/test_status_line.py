@@ -10,13 +10,13 @@ from screen import Screen
 from mcjax_launch.console.bottom import SILENCE_S, StatusLine, Written
 from mcjax_launch.console.pieces import Fragment, Stream, make_lines
 from mcjax_launch.console.renderers import Live
-from mcjax_launch.kernel.launcher import progress
-from mcjax_launch.kernel.launcher.progress import Progress
-from mcjax_launch.kernel.wire import hook_messages as hook
-from mcjax_launch.kernel.wire.messages import RankUsage, Usage
+from mcjax_launch.launcher import progress
+from mcjax_launch.launcher.progress import Progress
 from mcjax_launch.runs.polls import PolledPosition, PositionPolls, ThreadState
 from mcjax_launch.runs.state import RunState
 from mcjax_launch.runs.stop_reasons import StopReason
+from mcjax_launch.wire import hook_messages as hook
+from mcjax_launch.wire.messages import RankUsage, Usage
 
 
 class Drawn:

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from mcjax_launch.errors import LaunchError
-from mcjax_launch.kernel.launcher.stop_policy import (
+from mcjax_launch.launcher.stop_policy import (
     ENDS_S,
     READER_S,
     SIGNAL_S,

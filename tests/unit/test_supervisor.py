@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from mcjax_launch.kernel.agent.supervisor import (
+from mcjax_launch.agent.supervisor import (
     LINGER_S,
     UNKILLABLE_S,
     HostEffect,
@@ -17,7 +17,7 @@ from mcjax_launch.kernel.agent.supervisor import (
     SignalRanks,
     Supervisor,
 )
-from mcjax_launch.kernel.wire.messages import ALIKE_S
+from mcjax_launch.wire.messages import ALIKE_S
 
 TERM, INT, KILL = signal.SIGTERM, signal.SIGINT, signal.SIGKILL
 DONE: list[HostEffect] = [Leave(unkillable=False)]

@@ -3,9 +3,9 @@
 import pytest
 from told import Event, Told, call, ends, join, said
 
-from mcjax_launch.kernel.launcher.survivors import find_obstacle
-from mcjax_launch.kernel.wire.hook_messages import Leaving, Left
+from mcjax_launch.launcher.survivors import find_obstacle
 from mcjax_launch.options.kinds import parse_on_rank_failure
+from mcjax_launch.wire.hook_messages import Leaving, Left
 
 SERVES = "process 0 holds JAX's coordination service, without which no other process can continue"
 UNSERVED = "process 0 has ended, and JAX's coordination service with it: let process 0 end last"

@@ -6,11 +6,11 @@ from records import run_of, say
 
 from mcjax_launch.diagnosis.announcer import Announcer
 from mcjax_launch.job.job import Job
-from mcjax_launch.kernel.launcher.hang_watch import HangWatch, HostQuery
-from mcjax_launch.kernel.launcher.time_limits import TimeLimits
-from mcjax_launch.kernel.wire import hook_messages as hook
-from mcjax_launch.kernel.wire.loop import Loop
+from mcjax_launch.launcher.hang_watch import HangWatch, HostQuery
+from mcjax_launch.launcher.time_limits import TimeLimits
+from mcjax_launch.machine.loop import Loop
 from mcjax_launch.runs.state import RunState
+from mcjax_launch.wire import hook_messages as hook
 
 
 def limits(state: RunState, **given: float) -> TimeLimits:

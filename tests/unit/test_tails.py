@@ -2,8 +2,8 @@
 
 import pytest
 
-from mcjax_launch.kernel.wire.frames import STDERR, STDOUT
 from mcjax_launch.runs.tails import TAIL_BYTES, Tails
+from mcjax_launch.wire.frames import STDERR, STDOUT
 
 
 def test_tails_are_bounded() -> None:

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
+from mcjax_launch.agent import startup
 from mcjax_launch.job.devices import format_slice_order_note, format_slice_part_note, sort_by_worker
 from mcjax_launch.job.hosts import Host
-from mcjax_launch.kernel.agent import startup
-from mcjax_launch.kernel.wire.messages import HostFacts, Tpu
+from mcjax_launch.wire.messages import HostFacts, Tpu
 
 # What is on the buses of three machines: the place, the vendor and the device.
 NOT_A_TPU = [

@@ -8,8 +8,8 @@ import pytest
 from mcjax_launch.errors import LaunchError
 from mcjax_launch.job.hosts import LOCAL, Host
 from mcjax_launch.job.job import Job
-from mcjax_launch.kernel.transport import bootstrap
-from mcjax_launch.kernel.transport.remote_commands import (
+from mcjax_launch.transport import bootstrap
+from mcjax_launch.transport.remote_commands import (
     Transport,
     make_remote_argv,
     make_ssh_argv,

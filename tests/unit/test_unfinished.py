@@ -2,7 +2,7 @@
 
 from mcjax_launch.console.pieces import Fragment, Lines, Stream
 from mcjax_launch.console.unfinished import MOMENT_S, UnfinishedLines
-from mcjax_launch.kernel.wire.frames import STDERR, STDOUT
+from mcjax_launch.wire.frames import STDERR, STDOUT
 
 ONE, TWO = Stream(0, STDOUT), Stream(0, STDERR)
 

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from mcjax_launch.kernel.wire.loop import Loop
-from mcjax_launch.kernel.wire.uplink import Uplink
+from mcjax_launch.machine.loop import Loop
+from mcjax_launch.machine.uplink import Uplink
 
 
 class Way:

@@ -3,9 +3,9 @@
 import pytest
 from fakes import Clock
 
-from mcjax_launch.kernel.agent import usage
-from mcjax_launch.kernel.agent.usage import UsageSampler
-from mcjax_launch.kernel.wire.messages import RankUsage, Usage
+from mcjax_launch.agent import usage
+from mcjax_launch.agent.usage import UsageSampler
+from mcjax_launch.wire.messages import RankUsage, Usage
 
 RANKS = {71: 0, 72: 1}
 USED = (RankUsage(0, 1.5, 1024, 1.0), RankUsage(1, 0.5, 2048, 0.5))

@@ -2,7 +2,7 @@
 
 import pytest
 
-from mcjax_launch.kernel.wire.value import Changing, Value, field
+from mcjax_launch.wire.value import Changing, Value, field
 
 
 class Point(Value):

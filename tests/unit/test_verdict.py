@@ -13,10 +13,10 @@ from mcjax_launch.console.pieces import Piece, Stream, make_lines
 from mcjax_launch.diagnosis.summary import describe_rank_end, summarize
 from mcjax_launch.diagnosis.verdict import determine_verdict
 from mcjax_launch.jax_messages.noise import Noise
-from mcjax_launch.kernel.wire import frames
-from mcjax_launch.kernel.wire.hook_messages import Failed
 from mcjax_launch.runs.rank_run import RankRun, Verdict
 from mcjax_launch.runs.state import RunState
+from mcjax_launch.wire import frames
+from mcjax_launch.wire.hook_messages import Failed
 
 KILL, ABRT, SEGV = signal.SIGKILL, signal.SIGABRT, signal.SIGSEGV
 

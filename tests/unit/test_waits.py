@@ -11,10 +11,10 @@ from mcjax_launch.diagnosis.view import Positions, View
 from mcjax_launch.diagnosis.waits.deadlock import may_act
 from mcjax_launch.diagnosis.waits.wait import Wait, find_last_wait, find_wait
 from mcjax_launch.diagnosis.waits.words import describe_wait
-from mcjax_launch.kernel.wire import hook_messages as hook
-from mcjax_launch.kernel.wire.source_lines import is_one_call
 from mcjax_launch.runs.past_waits import PastWait
 from mcjax_launch.runs.state import RunState
+from mcjax_launch.wire import hook_messages as hook
+from mcjax_launch.wire.source_lines import is_one_call
 from mcjax_launch.wording import format_rough_duration
 
 SITE = "/v/lib/python3.11/site-packages"

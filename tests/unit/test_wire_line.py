@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from mcjax_launch.kernel.wire.codec import to_json
-from mcjax_launch.kernel.wire.hook_messages import GateOpens, Hello, HookMessage, HookReply, Leaving
-from mcjax_launch.kernel.wire.line import AgentLine
+from mcjax_launch.wire.codec import to_json
+from mcjax_launch.wire.hook_messages import GateOpens, Hello, HookMessage, HookReply, Leaving
+from mcjax_launch.wire.line import AgentLine
 
 
 @pytest.fixture

@@ -18,6 +18,8 @@ from typing import Any
 import pytest
 
 import mcjax_launch
+from mcjax_launch.agent.hook_server import HookConnection
+from mcjax_launch.agent.stacks import with_source
 from mcjax_launch.console.collapse import Collapse
 from mcjax_launch.console.noise_filter import NoiseFilter
 from mcjax_launch.console.pieces import Lines, Piece, Stream, make_lines
@@ -27,21 +29,19 @@ from mcjax_launch.diagnosis import spmd
 from mcjax_launch.diagnosis.snapshots import Stack, format_stacks
 from mcjax_launch.errors import LaunchError
 from mcjax_launch.features.preload.agent.import_server import Importer
+from mcjax_launch.hook import spmd_program
 from mcjax_launch.jax_messages import known_errors, lost_peer, noise, tracebacks
 from mcjax_launch.job import hosts, placeholders
-from mcjax_launch.kernel.agent.hook_server import HookConnection
-from mcjax_launch.kernel.agent.stacks import with_source
-from mcjax_launch.kernel.hook import spmd_program
-from mcjax_launch.kernel.wire import frames
-from mcjax_launch.kernel.wire.codec import Malformed, Message
-from mcjax_launch.kernel.wire.hook_messages import ProgramText
-from mcjax_launch.kernel.wire.source_lines import find_owner, shorten_path
 from mcjax_launch.pytest_plugin import controller
 from mcjax_launch.ranks import parse_ranges
 from mcjax_launch.runs.rank_run import Verdict
 from mcjax_launch.runs.spmd import ProgramCode
 from mcjax_launch.runs.tails import Tails
 from mcjax_launch.schedulers.slurm import parse_gpus
+from mcjax_launch.wire import frames
+from mcjax_launch.wire.codec import Malformed, Message
+from mcjax_launch.wire.hook_messages import ProgramText
+from mcjax_launch.wire.source_lines import find_owner, shorten_path
 from mcjax_launch.wording import format_one_line
 
 _TIMES = 10
@@ -206,7 +206,7 @@ def test_patterns_in_the_source_are_found() -> None:
     assert len(USES) > 70
     assert {
         "diagnosis/spmd.py",
-        "kernel/agent/system/out_of_memory.py",
+        "agent/system/out_of_memory.py",
         "runs/tails.py",
     } <= found
 

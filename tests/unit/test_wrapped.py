@@ -4,8 +4,8 @@ import os
 
 import pytest
 
-from mcjax_launch.kernel.agent.hook_server import WrappedPrograms
-from mcjax_launch.kernel.agent.system import system
+from mcjax_launch.agent.hook_server import WrappedPrograms
+from mcjax_launch.agent.system import system
 
 FRAMEWORK = "/opt/homebrew/Frameworks/Python.framework/Resources/Python.app/Contents/MacOS/Python"
 

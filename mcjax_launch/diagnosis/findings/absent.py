@@ -6,9 +6,9 @@ from collections.abc import Iterator
 
 from mcjax_launch.diagnosis.findings.alone import explain_refusal
 from mcjax_launch.diagnosis.view import Finding, View
-from mcjax_launch.kernel.wire.timers import scale_time
 from mcjax_launch.ranks import format_ranks
 from mcjax_launch.runs.rank_run import RankRun
+from mcjax_launch.wire.timers import scale_time
 
 # Time to wait for the others' calls, which may fail for the same reason.
 _ALIKE_S = scale_time(2.0)

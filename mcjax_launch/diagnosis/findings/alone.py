@@ -6,10 +6,10 @@ from collections.abc import Iterator
 
 from mcjax_launch.diagnosis.view import Finding, View
 from mcjax_launch.jax_messages.known_errors import KnownError, find_known_error
-from mcjax_launch.kernel.wire.hook_messages import CalledBelow, NotJoined
-from mcjax_launch.kernel.wire.timers import scale_time
 from mcjax_launch.ranks import format_all_ranks, format_ranks, group_by_key
 from mcjax_launch.runs.rank_run import RankRun
+from mcjax_launch.wire.hook_messages import CalledBelow, NotJoined
+from mcjax_launch.wire.timers import scale_time
 
 #: A rank that has compiled or printed for this many seconds without joining never joins.
 SOON_S = scale_time(10.0)

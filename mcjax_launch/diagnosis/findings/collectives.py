@@ -9,9 +9,9 @@ from mcjax_launch.diagnosis.snapshots import BARRIER, IN_COMPILATION, find_crash
 from mcjax_launch.diagnosis.verdict import get_failure_text, is_aborted_by_jax
 from mcjax_launch.diagnosis.view import Finding, View
 from mcjax_launch.jax_messages import lost_peer
-from mcjax_launch.kernel.wire import source_lines
 from mcjax_launch.ranks import format_ranks, group_by_key
 from mcjax_launch.runs.rank_run import RankRun
+from mcjax_launch.wire import source_lines
 
 _MOST_GROUPS = 4
 

@@ -7,8 +7,8 @@ from collections.abc import Collection, Iterator, Mapping
 
 from mcjax_launch.diagnosis.view import Finding, View
 from mcjax_launch.jax_messages import lost_peer
-from mcjax_launch.kernel.wire.hook_messages import GPU_PLATFORMS, Backend
 from mcjax_launch.ranks import format_ranks, inflect_have
+from mcjax_launch.wire.hook_messages import GPU_PLATFORMS, Backend
 
 _CPU = "cpu"
 _GPUS = ("gpu", *GPU_PLATFORMS)

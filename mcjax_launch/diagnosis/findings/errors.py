@@ -8,9 +8,9 @@ from mcjax_launch.diagnosis.headline import extract_headline, shorten_line
 from mcjax_launch.diagnosis.view import Finding, View
 from mcjax_launch.diagnosis.waits.wait import find_wait
 from mcjax_launch.jax_messages.tracebacks import Traceback, find_tracebacks
-from mcjax_launch.kernel.wire.hook_messages import Raised, UnhandledError
-from mcjax_launch.kernel.wire.source_lines import format_path, is_users
 from mcjax_launch.runs.rank_run import ErrorReport, RankRun, Stage
+from mcjax_launch.wire.hook_messages import Raised, UnhandledError
+from mcjax_launch.wire.source_lines import format_path, is_users
 from mcjax_launch.wording import format_rough_duration
 
 # At most this many are printed, the latest of each rank.

@@ -6,10 +6,10 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 
 from mcjax_launch.diagnosis.view import Finding, View
-from mcjax_launch.kernel.wire.address import is_loopback, split_text
-from mcjax_launch.kernel.wire.hook_messages import Joining
 from mcjax_launch.ranks import group_by_key
 from mcjax_launch.runs.rank_run import RankRun
+from mcjax_launch.wire.address import is_loopback, split_text
+from mcjax_launch.wire.hook_messages import Joining
 
 _OWN_ARGUMENTS = (
     "write jax.distributed.initialize() without arguments: it gets them from the launcher"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from mcjax_launch.diagnosis.view import Finding, View
-from mcjax_launch.kernel.wire.messages import Leftover
+from mcjax_launch.wire.messages import Leftover
 from mcjax_launch.wording import format_names
 
 # Processes, and characters of a command, to print.

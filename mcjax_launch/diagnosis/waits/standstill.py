@@ -6,9 +6,9 @@ from collections.abc import Collection, Mapping
 
 from mcjax_launch.diagnosis.snapshots import RankSnapshot, make_snapshots
 from mcjax_launch.diagnosis.view import Positions
-from mcjax_launch.kernel.wire.value import Value
 from mcjax_launch.runs.rank_run import Stage
 from mcjax_launch.runs.state import RunState
+from mcjax_launch.wire.value import Value
 
 
 class Standstill(Value):

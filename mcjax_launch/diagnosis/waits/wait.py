@@ -14,11 +14,11 @@ from mcjax_launch.diagnosis.snapshots import RankSnapshot, Stack
 from mcjax_launch.diagnosis.view import Positions, View
 from mcjax_launch.diagnosis.waits.deadlock import is_suspected
 from mcjax_launch.diagnosis.waits.standstill import Standstill, find_place, find_standstill
-from mcjax_launch.kernel.wire.value import Value
 from mcjax_launch.ranks import group_by_key
 from mcjax_launch.runs.past_waits import PastWait
 from mcjax_launch.runs.rank_run import Stage
 from mcjax_launch.runs.state import RunState
+from mcjax_launch.wire.value import Value
 
 # Places in words, each with the ranks that wait there.
 Places = tuple[tuple[str, tuple[int, ...]], ...]

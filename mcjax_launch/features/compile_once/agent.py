@@ -5,17 +5,17 @@ from __future__ import annotations
 import json
 import os
 
-from ...kernel.agent.part import AgentPart
-from ...kernel.wire import own_paths
+from ...agent.part import AgentPart
+from ...machine import own_paths
 from .messages import NoCache, ShareCompiled
 
 TYPE_CHECKING = False  # as typing's own, without importing it: an agent's start is waited for
 if TYPE_CHECKING:
-    from ...kernel.agent.hook_server import HookConnection
-    from ...kernel.agent.part import HostAgent
-    from ...kernel.wire.codec import Message
-    from ...kernel.wire.frames import Raw
-    from ...kernel.wire.messages import FromHook
+    from ...agent.hook_server import HookConnection
+    from ...agent.part import HostAgent
+    from ...wire.codec import Message
+    from ...wire.frames import Raw
+    from ...wire.messages import FromHook
 
 
 class CompiledFolders(AgentPart):

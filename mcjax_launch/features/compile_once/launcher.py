@@ -5,16 +5,16 @@ from typing import TYPE_CHECKING
 
 from mcjax_launch.diagnosis.summary import format_duration
 from mcjax_launch.features.compile_once.messages import Awaits, NoCache, Obtained, ShareCompiled
-from mcjax_launch.kernel.launcher.part import LauncherPart
-from mcjax_launch.kernel.wire.messages import FromHook
+from mcjax_launch.launcher.part import LauncherPart
 from mcjax_launch.ranks import format_count
+from mcjax_launch.wire.messages import FromHook
 
 if TYPE_CHECKING:
     from mcjax_launch.diagnosis.summary import Summary
     from mcjax_launch.job.plan import Plan, Rank
-    from mcjax_launch.kernel.transport.connection import AgentConnection
-    from mcjax_launch.kernel.wire.frames import Raw
-    from mcjax_launch.kernel.wire.messages import ToAgent, ToLauncher
+    from mcjax_launch.transport.connection import AgentConnection
+    from mcjax_launch.wire.frames import Raw
+    from mcjax_launch.wire.messages import ToAgent, ToLauncher
 
 
 class CompilationCounter(LauncherPart):

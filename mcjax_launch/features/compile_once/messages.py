@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from ...kernel.wire.hook_messages import HookMessage
-from ...kernel.wire.messages import ToAgent, ToLauncher
+from ...wire.hook_messages import HookMessage
+from ...wire.messages import ToAgent, ToLauncher
 
 NAME = "compile_once"
 

@@ -13,12 +13,12 @@ import signal
 import struct
 import termios
 
-from ...kernel.agent.part import AgentPart
-from ...kernel.agent.system import system
-from ...kernel.wire import frames
-from ...kernel.wire.loop import READ, Loop
-from ...kernel.wire.messages import Credit
-from ...kernel.wire.uplink import Uplink
+from ...agent.part import AgentPart
+from ...agent.system import system
+from ...machine.loop import READ, Loop
+from ...machine.uplink import Uplink
+from ...wire import frames
+from ...wire.messages import Credit
 from .messages import (
     NAME,
     DebuggerMessage,
@@ -32,10 +32,10 @@ from .messages import (
 
 TYPE_CHECKING = False  # as typing's own, without importing it: an agent's start is waited for
 if TYPE_CHECKING:
-    from ...kernel.agent.hook_server import HookConnection
-    from ...kernel.agent.part import HostAgent
-    from ...kernel.wire.codec import Message
-    from ...kernel.wire.messages import FromHook
+    from ...agent.hook_server import HookConnection
+    from ...agent.part import HostAgent
+    from ...wire.codec import Message
+    from ...wire.messages import FromHook
     from .messages import DebuggerReply
 
 # Bytes of debuggers' output that may be on their way to the user.

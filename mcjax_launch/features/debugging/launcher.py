@@ -30,13 +30,13 @@ from mcjax_launch.features.debugging.queue import (
 )
 from mcjax_launch.features.debugging.user_terminal import UserTerminal, is_in_background
 from mcjax_launch.job.plan import Plan, Rank
-from mcjax_launch.kernel.launcher.part import DebuggerDisplay, JobLauncher, LauncherPart
-from mcjax_launch.kernel.transport.connection import AgentConnection
-from mcjax_launch.kernel.wire.address import LOOPBACK, join_address
-from mcjax_launch.kernel.wire.frames import Raw
-from mcjax_launch.kernel.wire.messages import Credit, ToLauncher
+from mcjax_launch.launcher.part import DebuggerDisplay, JobLauncher, LauncherPart
 from mcjax_launch.ranks import format_ranks
 from mcjax_launch.runs.stop_reasons import quit_debugger
+from mcjax_launch.transport.connection import AgentConnection
+from mcjax_launch.wire.address import LOOPBACK, join_address
+from mcjax_launch.wire.frames import Raw
+from mcjax_launch.wire.messages import Credit, ToLauncher
 
 _WHAT_HELPS = (
     "run it at a terminal, or with --debugpy PORT (-x PYTHONBREAKPOINT=0 ignores breakpoints)"

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from ...kernel.wire.codec import Message
-from ...kernel.wire.hook_messages import HookMessage
-from ...kernel.wire.messages import ToAgent, ToLauncher
+from ...wire.codec import Message
+from ...wire.hook_messages import HookMessage
+from ...wire.messages import ToAgent, ToLauncher
 
 NAME = "debugging"
 

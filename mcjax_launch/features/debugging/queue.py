@@ -9,7 +9,7 @@ next debugger gets the terminal.
 from __future__ import annotations
 
 from mcjax_launch.features.debugging.messages import JOB_ENDS
-from mcjax_launch.kernel.wire.value import Value
+from mcjax_launch.wire.value import Value
 
 #: Seconds for which a debugger that steps keeps the terminal.
 STEP_S = 1.0

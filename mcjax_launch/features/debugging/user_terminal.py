@@ -12,8 +12,8 @@ import termios
 from collections.abc import Callable
 from typing import Any
 
-from mcjax_launch.kernel.wire.loop import GONE, READ, Loop
-from mcjax_launch.kernel.wire.uplink import Uplink
+from mcjax_launch.machine.loop import GONE, READ, Loop
+from mcjax_launch.machine.uplink import Uplink
 
 _INPUT = 0
 _MOST_KEYS = 4096

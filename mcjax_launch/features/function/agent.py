@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import os
 
-from ...kernel.agent.part import AgentPart
-from ...kernel.wire import frames
+from ...agent.part import AgentPart
+from ...wire import frames
 from . import messages as function_call
 from .messages import Returned
 
@@ -18,9 +18,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from typing import BinaryIO
 
-    from ...kernel.agent.hook_server import HookConnection
-    from ...kernel.agent.part import HostAgent
-    from ...kernel.wire.messages import FromHook
+    from ...agent.hook_server import HookConnection
+    from ...agent.part import HostAgent
+    from ...wire.messages import FromHook
 
 _PIECE = 1 << 16
 

@@ -10,8 +10,8 @@ import os
 import pickle
 import sys
 
-from ...kernel.wire import hook_environ
-from ...kernel.wire.line import AgentLine
+from ...wire import hook_environ
+from ...wire.line import AgentLine
 from . import messages as function_call
 from .messages import Returned, pickle_in_parts, unpickle
 

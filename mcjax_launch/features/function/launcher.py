@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from mcjax_launch.kernel.launcher.part import LauncherPart
-from mcjax_launch.kernel.transport.connection import AgentConnection
-from mcjax_launch.kernel.wire import frames
-from mcjax_launch.kernel.wire.messages import ToLauncher
+from mcjax_launch.launcher.part import LauncherPart
+from mcjax_launch.transport.connection import AgentConnection
+from mcjax_launch.wire import frames
+from mcjax_launch.wire.messages import ToLauncher
 
 # With more unwritten bytes than this the agents send nothing more.
 _MOST_QUEUED = 1 << 20

@@ -9,8 +9,8 @@ from __future__ import annotations
 import mmap
 import os
 
-from ...kernel.wire.codec import Nested, from_json, from_values, to_json
-from ...kernel.wire.hook_messages import HookMessage
+from ...wire.codec import Nested, from_json, from_values, to_json
+from ...wire.hook_messages import HookMessage
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import os
 
-from ...kernel.agent.part import AgentPart
-from ...kernel.wire import exit_status, messages
-from ...kernel.wire.system import NEW_FILE
+from ...agent.part import AgentPart
+from ...machine.system import NEW_FILE
+from ...wire import exit_status, messages
 from .messages import Certificate
 
 TYPE_CHECKING = False  # as typing's own, without importing it: an agent's start is waited for
 if TYPE_CHECKING:
-    from ...kernel.agent.part import HostAgent
-    from ...kernel.wire.codec import Message
-    from ...kernel.wire.frames import Raw
+    from ...agent.part import HostAgent
+    from ...wire.codec import Message
+    from ...wire.frames import Raw
 
 
 class CertificateFiles(AgentPart):

@@ -10,7 +10,7 @@ import re
 import shutil
 import subprocess
 
-from mcjax_launch.kernel.wire import temporary_folder
+from mcjax_launch.machine import temporary_folder
 
 _FROM = datetime.datetime(2020, 1, 1)
 _UNTIL = datetime.datetime(2099, 12, 31, 23, 59, 59)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import os
 
-from ...kernel.hook.mutual_tls import ARGUMENTS, CERTIFICATE, find_tls_arguments
-from ...kernel.hook.part import JoinArguments
+from ...hook.mutual_tls import ARGUMENTS, CERTIFICATE, find_tls_arguments
+from ...hook.part import JoinArguments
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -7,8 +7,8 @@ from mcjax_launch.features.mtls.certificate import NoCertificate, make
 from mcjax_launch.features.mtls.messages import Certificate
 from mcjax_launch.job.mutual_tls import explain_missing_tls
 from mcjax_launch.job.plan import Plan, Rank
-from mcjax_launch.kernel.launcher.part import JobLauncher, LauncherPart
-from mcjax_launch.kernel.wire.messages import ToAgent
+from mcjax_launch.launcher.part import JobLauncher, LauncherPart
+from mcjax_launch.wire.messages import ToAgent
 
 
 class JobCertificate(LauncherPart):

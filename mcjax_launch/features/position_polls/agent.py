@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from ...kernel.agent.part import AgentPart
-from ...kernel.agent.stacks import with_source
-from ...kernel.agent.system import system
-from ...kernel.wire.system import get_position_signal
+from ...agent.part import AgentPart
+from ...agent.stacks import with_source
+from ...agent.system import system
+from ...machine.system import get_position_signal
 from .messages import PollPositions, RanksPolled, ThreadPosition
 
 TYPE_CHECKING = False  # as typing's own, without importing it: an agent's start is waited for
 if TYPE_CHECKING:
-    from ...kernel.agent.hook_server import HookConnection
-    from ...kernel.agent.part import HostAgent
-    from ...kernel.wire.codec import Message
-    from ...kernel.wire.frames import Raw
-    from ...kernel.wire.messages import FromHook
+    from ...agent.hook_server import HookConnection
+    from ...agent.part import HostAgent
+    from ...wire.codec import Message
+    from ...wire.frames import Raw
+    from ...wire.messages import FromHook
 
 
 class PositionPoller(AgentPart):

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import sys
 
-from ...kernel.hook.part import RankPart
-from ...kernel.hook.questions import answer_signal
-from ...kernel.wire import source_lines, system
+from ...hook.part import RankPart
+from ...hook.questions import answer_signal
+from ...machine import system
+from ...wire import source_lines
 from .messages import ThreadPosition
 
 TYPE_CHECKING = False

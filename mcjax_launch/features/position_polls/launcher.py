@@ -4,18 +4,18 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from mcjax_launch.features.position_polls.messages import PollPositions, RanksPolled, ThreadPosition
-from mcjax_launch.kernel.launcher.part import LauncherPart
-from mcjax_launch.kernel.wire.messages import FromHook
-from mcjax_launch.kernel.wire.timers import scale_time
+from mcjax_launch.launcher.part import LauncherPart
 from mcjax_launch.runs.rank_run import RankRun, Stage
+from mcjax_launch.wire.messages import FromHook
+from mcjax_launch.wire.timers import scale_time
 
 if TYPE_CHECKING:
     from mcjax_launch.job.plan import Plan, Rank
-    from mcjax_launch.kernel.launcher.part import JobLauncher
-    from mcjax_launch.kernel.transport.connection import AgentConnection
-    from mcjax_launch.kernel.wire.frames import Raw
-    from mcjax_launch.kernel.wire.messages import ToLauncher
+    from mcjax_launch.launcher.part import JobLauncher
     from mcjax_launch.runs.polls import PolledPosition, PositionPolls
+    from mcjax_launch.transport.connection import AgentConnection
+    from mcjax_launch.wire.frames import Raw
+    from mcjax_launch.wire.messages import ToLauncher
 
 #: Seconds between two polls.
 EVERY_S = scale_time(3.0)

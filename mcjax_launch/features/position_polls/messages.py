@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from ...kernel.wire.hook_messages import HookMessage
-from ...kernel.wire.messages import ToAgent, ToLauncher
+from ...wire.hook_messages import HookMessage
+from ...wire.messages import ToAgent, ToLauncher
 
 TYPE_CHECKING = False  # as typing's own, without importing it: an agent's start is waited for
 if TYPE_CHECKING:

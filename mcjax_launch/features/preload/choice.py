@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 from mcjax_launch.job.hosts import Host
 from mcjax_launch.job.job import Job
-from mcjax_launch.kernel.wire.system import read_regular_file
+from mcjax_launch.machine.system import read_regular_file
 
 #: The option's value.
 AUTO = ("auto",)

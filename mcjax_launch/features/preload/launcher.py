@@ -14,11 +14,11 @@ from mcjax_launch.features.preload.messages import (
     StartedAfresh,
 )
 from mcjax_launch.job.plan import Plan, Rank
-from mcjax_launch.kernel.launcher.part import JobLauncher, LauncherPart
-from mcjax_launch.kernel.transport.connection import AgentConnection
-from mcjax_launch.kernel.wire.frames import Raw
-from mcjax_launch.kernel.wire.messages import FromHook, ToAgent, ToLauncher
+from mcjax_launch.launcher.part import JobLauncher, LauncherPart
 from mcjax_launch.ranks import format_ranks
+from mcjax_launch.transport.connection import AgentConnection
+from mcjax_launch.wire.frames import Raw
+from mcjax_launch.wire.messages import FromHook, ToAgent, ToLauncher
 
 
 class PreloadNotes(LauncherPart):

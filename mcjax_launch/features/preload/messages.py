@@ -6,10 +6,10 @@ forks the ranks from there.
 
 from __future__ import annotations
 
-from ...kernel.wire.codec import Message
-from ...kernel.wire.hook_messages import HookMessage
-from ...kernel.wire.messages import ToAgent, ToLauncher
-from ...kernel.wire.rank_process import RankSettings
+from ...wire.codec import Message
+from ...wire.hook_messages import HookMessage
+from ...wire.messages import ToAgent, ToLauncher
+from ...wire.rank_process import RankSettings
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

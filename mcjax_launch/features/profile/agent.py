@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import signal
 
-from ...kernel.agent.part import AgentPart
-from ...kernel.agent.system import system
+from ...agent.part import AgentPart
+from ...agent.system import system
 
 TYPE_CHECKING = False  # as typing's own, without importing it: an agent's start is waited for
 if TYPE_CHECKING:
-    from ...kernel.wire.codec import Message
-    from ...kernel.wire.frames import Raw
+    from ...wire.codec import Message
+    from ...wire.frames import Raw
 
 
 class ProfileSignaller(AgentPart):

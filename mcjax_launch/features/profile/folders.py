@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from mcjax_launch.errors import LaunchError
-from mcjax_launch.kernel.wire import own_paths
+from mcjax_launch.machine import own_paths
 from mcjax_launch.ranks import format_ranks, group_by_key
 
 # File that each rank writes next to its trace, after it.

@@ -15,9 +15,9 @@ import time
 from contextlib import contextmanager, suppress
 from queue import Empty, SimpleQueue
 
-from ...kernel.hook.part import RankPart
-from ...kernel.hook.questions import answer_signal
-from ...kernel.wire import own_paths
+from ...hook.part import RankPart
+from ...hook.questions import answer_signal
+from ...machine import own_paths
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -5,7 +5,7 @@ import signal
 
 from mcjax_launch.features.profile.messages import BeginProfile
 from mcjax_launch.job.plan import Rank
-from mcjax_launch.kernel.launcher.part import LauncherPart
+from mcjax_launch.launcher.part import LauncherPart
 
 # Length of a profile, in seconds.
 _LENGTH_S = 5.0

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ...kernel.wire.messages import ToAgent
+from ...wire.messages import ToAgent
 
 NAME = "profile"
 

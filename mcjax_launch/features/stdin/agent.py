@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import os
 
-from ...kernel.agent.launcher_link import RankInput
-from ...kernel.agent.part import AgentPart
-from ...kernel.wire.frames import Raw
-from ...kernel.wire.loop import GONE, HANG_UP, WRITE
-from ...kernel.wire.messages import Credit
+from ...agent.launcher_link import RankInput
+from ...agent.part import AgentPart
+from ...machine.loop import GONE, HANG_UP, WRITE
+from ...wire.frames import Raw
+from ...wire.messages import Credit
 from .messages import INPUT_WINDOW, NAME, InputEnds, InputRanks
 
 TYPE_CHECKING = False  # as typing's own, without importing it: an agent's start is waited for
 if TYPE_CHECKING:
-    from ...kernel.agent.part import HostAgent
-    from ...kernel.wire.codec import Message
+    from ...agent.part import HostAgent
+    from ...wire.codec import Message
 
 # Bytes that ranks must have read before a message reports them.
 _PORTION = INPUT_WINDOW // 4

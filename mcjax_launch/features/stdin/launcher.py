@@ -16,12 +16,12 @@ from mcjax_launch.features.stdin.messages import (
     InputRanks,
 )
 from mcjax_launch.job.plan import Plan, Rank
-from mcjax_launch.kernel.launcher.part import JobLauncher, LauncherPart
-from mcjax_launch.kernel.transport.connection import AgentConnection
-from mcjax_launch.kernel.wire.frames import Raw
-from mcjax_launch.kernel.wire.loop import READ
-from mcjax_launch.kernel.wire.messages import Credit, ToAgent, ToLauncher
-from mcjax_launch.kernel.wire.system import Arrivals, reopen
+from mcjax_launch.launcher.part import JobLauncher, LauncherPart
+from mcjax_launch.machine.loop import READ
+from mcjax_launch.machine.system import Arrivals, reopen
+from mcjax_launch.transport.connection import AgentConnection
+from mcjax_launch.wire.frames import Raw
+from mcjax_launch.wire.messages import Credit, ToAgent, ToLauncher
 
 _PIECE = 1 << 16
 

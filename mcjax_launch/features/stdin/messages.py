@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ...kernel.wire.messages import ToAgent, ToLauncher
+from ...wire.messages import ToAgent, ToLauncher
 
 NAME = "stdin"
 #: Most bytes of input that may be on their way to a host.

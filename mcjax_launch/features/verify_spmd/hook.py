@@ -5,10 +5,10 @@ from __future__ import annotations
 import threading
 import zlib
 
-from ...kernel.hook.part import ProgramGate
-from ...kernel.wire import hook_environ
-from ...kernel.wire.hook_messages import GateOpens, HookReply, ProgramCompiled, ShowProgram
-from ...kernel.wire.line import AgentLine
+from ...hook.part import ProgramGate
+from ...wire import hook_environ
+from ...wire.hook_messages import GateOpens, HookReply, ProgramCompiled, ShowProgram
+from ...wire.line import AgentLine
 
 TYPE_CHECKING = False
 
@@ -16,9 +16,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
     from typing import Any
 
-    from ...kernel.hook.agent_link import AgentLink
-    from ...kernel.hook.part import ShownText
-    from ...kernel.wire.hook_messages import Program
+    from ...hook.agent_link import AgentLink
+    from ...hook.part import ShownText
+    from ...wire.hook_messages import Program
 
 # --- checksums of arguments ---
 
@@ -77,7 +77,7 @@ def _is_same(sharding: Any, shape: tuple[int, ...]) -> bool:
     """Return whether every process has the same parts of an array."""
     if sharding.is_fully_replicated:
         return True
-    from ...kernel.hook.spmd_program import group_parts_by_process
+    from ...hook.spmd_program import group_parts_by_process
 
     return len(set(map(frozenset, group_parts_by_process(sharding, shape).values()))) == 1
 

@@ -15,10 +15,10 @@ from mcjax_launch.features.verify_spmd.watch import (
 )
 from mcjax_launch.job.hosts import Host
 from mcjax_launch.job.plan import Plan, Rank
-from mcjax_launch.kernel.launcher.part import JobLauncher, LauncherPart
-from mcjax_launch.kernel.launcher.stack_requests import select_rank_stacks
-from mcjax_launch.kernel.wire import hook_messages, messages
+from mcjax_launch.launcher.part import JobLauncher, LauncherPart
+from mcjax_launch.launcher.stack_requests import select_rank_stacks
 from mcjax_launch.ranks import format_ranks, group_by_key
+from mcjax_launch.wire import hook_messages, messages
 
 if TYPE_CHECKING:
     from mcjax_launch.diagnosis.snapshots import Stack

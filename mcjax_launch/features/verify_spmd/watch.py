@@ -12,13 +12,13 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping
 from typing import TYPE_CHECKING
 
-from mcjax_launch.kernel.wire.timers import scale_time
-from mcjax_launch.kernel.wire.value import Value
 from mcjax_launch.ranks import format_ranks, inflect_have
 from mcjax_launch.runs.rank_run import RankRun, Stage
 from mcjax_launch.runs.spmd import ProgramCode, RanProgram
 from mcjax_launch.runs.state import RunState
 from mcjax_launch.runs.stop_reasons import StopReason, diverged, incomparable, unequal
+from mcjax_launch.wire.timers import scale_time
+from mcjax_launch.wire.value import Value
 
 if TYPE_CHECKING:
     from mcjax_launch.diagnosis.snapshots import InProgram, Stack

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from mcjax_launch.kernel.wire.own_paths import explain_distrust
+from mcjax_launch.machine.own_paths import explain_distrust
 
 
 def test_missing_folders_are_made(tmp_path: Path) -> None:

@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 
 from mcjax_launch.features.compile_once.launcher import CompilationCounter
-from mcjax_launch.kernel.wire.hook_messages import Compiling
 from mcjax_launch.runs.rank_run import Compilations
+from mcjax_launch.wire.hook_messages import Compiling
 
 ALONE = "each rank has compiled its own programs"
 STEP = Compiling("step", "train.py:3", "cpu")

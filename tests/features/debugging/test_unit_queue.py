@@ -18,8 +18,8 @@ from mcjax_launch.features.debugging.queue import (
     StoppedDebugger,
 )
 from mcjax_launch.job.job import Job
-from mcjax_launch.kernel.launcher.hang_watch import HangWatch
-from mcjax_launch.kernel.launcher.time_limits import TimeLimits
+from mcjax_launch.launcher.hang_watch import HangWatch
+from mcjax_launch.launcher.time_limits import TimeLimits
 from mcjax_launch.runs.state import RunState
 
 FIRST, SECOND, THIRD = (StoppedDebugger(rank, 10 + rank, "a.py:1") for rank in range(3))

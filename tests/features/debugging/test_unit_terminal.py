@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import pytest
 
 from mcjax_launch.features.debugging import agent
-from mcjax_launch.kernel.wire.loop import Loop
+from mcjax_launch.machine.loop import Loop
 
 
 def test_text_written_after_an_interrupt_arrives(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -6,7 +6,7 @@ import tty
 import pytest
 
 from mcjax_launch.features.debugging import user_terminal
-from mcjax_launch.kernel.wire.loop import Loop
+from mcjax_launch.machine.loop import Loop
 
 
 class _NoKeeper:

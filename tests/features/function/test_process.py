@@ -47,7 +47,7 @@ def test_exception_of_a_called_function_is_raised_again(called: Any) -> None:
     text = str(raised.value.__cause__)
     assert f'File "{PROGRAMS}/called.py", line' in text
     assert 'raise KeyError("no such thing")' in text
-    assert "runpy" not in text and "mcjax_launch/kernel" not in text
+    assert "runpy" not in text and "mcjax_launch/hook" not in text
 
 
 def test_traceback_begins_below_our_code(called: Any, capsys: pytest.CaptureFixture[str]) -> None:

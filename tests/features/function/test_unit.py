@@ -17,9 +17,9 @@ from mcjax_launch.features.function.messages import (
     list_sizes,
     pickle_in_parts,
 )
-from mcjax_launch.kernel.wire import frames
-from mcjax_launch.kernel.wire.loop import Loop
-from mcjax_launch.kernel.wire.messages import FromHook, Started
+from mcjax_launch.machine.loop import Loop
+from mcjax_launch.wire import frames
+from mcjax_launch.wire.messages import FromHook, Started
 
 LARGE = 1 << 18
 

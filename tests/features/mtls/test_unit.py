@@ -10,11 +10,11 @@ from mcjax_launch.errors import LaunchError
 from mcjax_launch.features.mtls import certificate
 from mcjax_launch.features.mtls.hook import PART
 from mcjax_launch.features.mtls.messages import Certificate
+from mcjax_launch.hook.agent_link import AgentLink
 from mcjax_launch.job.job import Job
 from mcjax_launch.job.mutual_tls import check_versions, explain_missing_tls
-from mcjax_launch.kernel.hook.agent_link import AgentLink
-from mcjax_launch.kernel.wire.hook_environ import list_requested_features
 from mcjax_launch.request.mutual_tls import explain_no_tls
+from mcjax_launch.wire.hook_environ import list_requested_features
 
 # --- the certificate ---
 

@@ -13,14 +13,14 @@ import pytest
 from jobs import Jobs, eventually
 from stand_in_jax import make_stand_in
 
-from mcjax_launch.kernel.agent.system import system
-from mcjax_launch.kernel.wire.system import get_position_signal
+from mcjax_launch.agent.system import system
+from mcjax_launch.machine.system import get_position_signal
 
 # Its own link to an agent is what it gets as standard output.
 PROGRAM = """
 import ctypes, os, signal, sys, threading
 from mcjax_launch.features.position_polls.hook import PositionReporter
-from mcjax_launch.kernel.wire.codec import to_json
+from mcjax_launch.wire.codec import to_json
 
 class Link:
     def send(self, message):
@@ -80,7 +80,7 @@ def asleep(process: "subprocess.Popen[str]") -> None:
 ENDING = """
 import signal
 from mcjax_launch.features.position_polls.hook import PositionReporter
-from mcjax_launch.kernel.wire.system import get_position_signal
+from mcjax_launch.machine.system import get_position_signal
 
 class Last:
     def __del__(self, ask=signal.raise_signal, signum=get_position_signal()):

@@ -14,9 +14,9 @@ from mcjax_launch.diagnosis.view import Fact, Occasion, View
 from mcjax_launch.features.position_polls import agent as asking
 from mcjax_launch.features.position_polls.launcher import PositionSampling, classify_position
 from mcjax_launch.features.position_polls.messages import PollPositions, RanksPolled, ThreadPosition
-from mcjax_launch.kernel.wire.hook_messages import Compiled, Compiling
-from mcjax_launch.kernel.wire.messages import FromHook
 from mcjax_launch.runs.polls import RECENT, PolledPosition, PositionPolls, ThreadState
+from mcjax_launch.wire.hook_messages import Compiled, Compiling
+from mcjax_launch.wire.messages import FromHook
 
 SPOTS = {
     "w": PolledPosition(ThreadState.JAX),

@@ -16,12 +16,12 @@ from mcjax_launch.features.verify_spmd.watch import (
     ShowCode,
     SpmdWatch,
 )
-from mcjax_launch.kernel.wire import hook_messages
-from mcjax_launch.kernel.wire.messages import FromHook, RankUsage, Usage
 from mcjax_launch.runs.hook_events import apply
 from mcjax_launch.runs.spmd import Comparison, RanProgram
 from mcjax_launch.runs.state import RunState
 from mcjax_launch.runs.stop_reasons import interrupted
+from mcjax_launch.wire import hook_messages
+from mcjax_launch.wire.messages import FromHook, RankUsage, Usage
 
 ALL = frozenset(range(3))
 METRIC = RanProgram("jit_metric", "m", ALL, ("f32[4]",), "train.py:12")

@@ -11,8 +11,8 @@ import os
 import sys
 import time
 
-from ....kernel.hook.part import ProgramSource
-from ....kernel.wire import own_paths
+from ....hook.part import ProgramSource
+from ....machine import own_paths
 from ..messages import Awaits, Obtained
 from .key import UnknownJax, is_local, make_program_key
 from .locks import Lock, Locks
@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from typing import Any
 
-    from ....kernel.hook.agent_link import AgentLink
-    from ....kernel.wire.hook_messages import HookMessage
+    from ....hook.agent_link import AgentLink
+    from ....wire.hook_messages import HookMessage
 
 # Most bytes in the job's private folder.
 _PRIVATE_SIZE = 2 << 30

@@ -11,7 +11,7 @@ import os
 import sys
 from functools import lru_cache
 
-from ....kernel.wire import system
+from ....machine import system
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ that cannot run.
 
 from __future__ import annotations
 
-from ....kernel.wire.value import Value
+from ....wire.value import Value
 from .key import may_serialize
 
 TYPE_CHECKING = False

@@ -10,9 +10,9 @@ import struct
 import time
 import zlib
 
-from ....kernel.wire import own_paths
-from ....kernel.wire.system import NEW_FILE
-from ....kernel.wire.value import Value
+from ....machine import own_paths
+from ....machine.system import NEW_FILE
+from ....wire.value import Value
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

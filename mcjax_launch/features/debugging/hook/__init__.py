@@ -9,9 +9,9 @@ from __future__ import annotations
 import functools
 import sys
 
-from ....kernel.hook import user_lines
-from ....kernel.hook.part import DebuggerPart
-from ....kernel.wire import source_lines
+from ....hook import user_lines
+from ....hook.part import DebuggerPart
+from ....wire import source_lines
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from types import FrameType, TracebackType
     from typing import Any
 
-    from ....kernel.hook.agent_link import AgentLink
+    from ....hook.agent_link import AgentLink
     from .terminal import Terminal
 
 

@@ -12,8 +12,8 @@ import os
 import sys
 import threading
 
-from ....kernel.wire import hook_environ
-from ....kernel.wire.line import AgentLine
+from ....wire import hook_environ
+from ....wire.line import AgentLine
 from ..messages import (
     DebuggerQuits,
     DebuggerReply,

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import os
 
-from ....kernel.agent.agent import NO_INPUT
-from ....kernel.agent.part import AgentPart, RankStarter
-from ....kernel.agent.system import system
-from ....kernel.agent.system.unix import SpawnError
-from ....kernel.wire.interpreter import find_executable
-from ....kernel.wire.signals import get_signal_name
+from ....agent.agent import NO_INPUT
+from ....agent.part import AgentPart, RankStarter
+from ....agent.system import system
+from ....agent.system.unix import SpawnError
+from ....machine.interpreter import find_executable
+from ....wire.signals import get_signal_name
 from ..messages import (
     Forked,
     ImportBegins,
@@ -26,11 +26,11 @@ TYPE_CHECKING = False  # as typing's own, without importing it: an agent's start
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
 
-    from ....kernel.agent.hook_server import HookConnection
-    from ....kernel.agent.part import HostAgent, Wanted
-    from ....kernel.wire.codec import Message
-    from ....kernel.wire.frames import Raw
-    from ....kernel.wire.messages import FromHook, RankOrder
+    from ....agent.hook_server import HookConnection
+    from ....agent.part import HostAgent, Wanted
+    from ....wire.codec import Message
+    from ....wire.frames import Raw
+    from ....wire.messages import FromHook, RankOrder
     from ..messages import ForkMessage
 
 _ELF = b"\x7fELF"

@@ -6,11 +6,11 @@ import os
 import socket
 import time
 
-from ....kernel.agent.stacks import Pieces
-from ....kernel.agent.system import system
-from ....kernel.wire import hook_environ
-from ....kernel.wire.codec import Malformed, to_json
-from ....kernel.wire.loop import READ, Loop
+from ....agent.stacks import Pieces
+from ....agent.system import system
+from ....machine.loop import READ, Loop
+from ....wire import hook_environ
+from ....wire.codec import Malformed, to_json
 from ..messages import NAME, Fork, Forked, ForkMessage, NotForked, Preloaded, StartedAfresh, Stay
 
 TYPE_CHECKING = False
@@ -18,10 +18,10 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from ....kernel.agent.part import Wanted
-    from ....kernel.wire.codec import Message
-    from ....kernel.wire.messages import RankOrder
-    from ....kernel.wire.system import Limit
+    from ....agent.part import Wanted
+    from ....machine.system import Limit
+    from ....wire.codec import Message
+    from ....wire.messages import RankOrder
     from .program import Choice
 
 

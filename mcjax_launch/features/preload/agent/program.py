@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 
-from ....kernel.wire.system import read_regular_file
+from ....machine.system import read_regular_file
 
 TYPE_CHECKING = False  # as typing's own, without importing it: an agent's start is waited for
 if TYPE_CHECKING:

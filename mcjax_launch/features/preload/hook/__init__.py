@@ -13,9 +13,9 @@ from __future__ import annotations
 import os
 import sys
 
-from ....kernel.wire import hook_environ
-from ....kernel.wire.codec import to_json
-from ....kernel.wire.line import receive
+from ....wire import hook_environ
+from ....wire.codec import to_json
+from ....wire.line import receive
 from .. import messages as fork_messages
 from . import forked_rank
 from .comparison import StateComparison
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import NoReturn
 
-    from ....kernel.hook.agent_link import AgentLink
+    from ....hook.agent_link import AgentLink
 
 _MOST_PACKET = 1 << 20
 _LONGEST_REASON = 300

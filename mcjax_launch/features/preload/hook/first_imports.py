@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ....kernel.hook import devices
+from ....hook import devices
 from ..messages import SetTooLate
 
 TYPE_CHECKING = False
@@ -10,7 +10,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping
 
-    from ....kernel.hook.agent_link import AgentLink
+    from ....hook.agent_link import AgentLink
     from .comparison import StateComparison
     from .fresh_start import FreshStart
     from .layers import Layer

@@ -6,8 +6,8 @@ import os
 import stat
 import sys
 
-from ....kernel.hook.agent_link import import_privately
-from ....kernel.wire.rank_process import die_with_parent
+from ....hook.agent_link import import_privately
+from ....wire.rank_process import die_with_parent
 
 TYPE_CHECKING = False
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from types import ModuleType
     from typing import Any
 
-    from ....kernel.wire.rank_process import Prctl, RankSettings
+    from ....wire.rank_process import Prctl, RankSettings
 
 
 # --- what /proc shows ---

@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import stat
 
-from ....kernel.wire.interpreter import find_executable
+from ....machine.interpreter import find_executable
 from .effects import EffectWatch
 
 TYPE_CHECKING = False

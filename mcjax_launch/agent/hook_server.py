@@ -1,0 +1,426 @@
+"""Agent's end of the hooks' connections: a unix socket in the job's private folder."""
+
+from __future__ import annotations
+
+import os
+import socket
+import sys
+import time
+
+from ..machine.loop import READ, Loop
+from ..machine.system import get_others_signal
+from ..wire import hook_messages
+from ..wire.codec import Malformed, to_json
+from ..wire.messages import FromHook
+from .stacks import THREADS, Pieces, select_main_thread, waits_for_a_thread, with_source
+from .system import system
+
+TYPE_CHECKING = False  # as typing's own, without importing it: an agent's start is waited for
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Mapping, Sequence
+
+    from ..wire.codec import Message
+    from ..wire.hook_messages import HookMessage, HookReply
+
+# Bytes; longer than a failure with three texts of full length, even with every byte escaped.
+_MOST_LINE = 1 << 22
+_MOST_SIGNAL = 64
+# Connections that are not accepted yet; Linux's usual maximum.
+_BACKLOG = 4096
+# Enough to read all that a socket holds, but not an endless flood.
+_MOST_READS = 256
+# Name of every process of a framework build of Python for macOS, such as Homebrew's.
+_FRAMEWORK = "Python"
+# Prefix of faulthandler's output for a process that dies.
+_CRASH = "Fatal Python error: "
+
+
+class HookConnection:
+    """Connection to the hook in one Python process of a rank, and the state that it reported."""
+
+    importing = False  # see `stacks.Asked`
+
+    def __init__(self, connection: socket.socket) -> None:
+        self.rank = -1
+        self.pid = 0
+        self.is_main = False  # it is the rank's own process, not a child process
+        self.dump_signals = (0, 0)  # for the main thread's stack, and for those of all threads
+        self.joining = False  # it has called initialize(), and has not left the job since
+        self.joined = False
+        self.compilations = 0  # under way
+        self.features: set[str] = set()  # features of the messages that it has sent
+        self.held = ""  # the fingerprint of the program at which its thread waits for a reply
+        self.stacks = Pieces()
+        self.all_stacks = False  # it dumps all threads, although only the main one is wanted
+        self.asked_all = False  # it was asked for the stacks of all threads
+        self.has_crashed = False  # `stacks` are those of a crash
+        self.last_stack_at = 0.0
+        self._connection = connection
+        self._held = bytearray()  # an incomplete line
+        self._is_skipping = False  # skips the rest of a line that is too long
+
+    @property
+    def fd(self) -> int:
+        return self._connection.fileno()
+
+    def close(self) -> None:
+        self._connection.close()
+
+    def read_lines(self) -> list[str] | None:
+        """Read once; return the complete lines, [""] if none is complete, [] if nothing arrived.
+
+        Return None if the process has closed its end. An incomplete line is kept for later.
+        """
+        try:
+            data = self._connection.recv(65536)
+        except BlockingIOError:
+            return []
+        except OSError:
+            return None
+        if not data:
+            return None
+        # Only what is new is searched and copied: the line may be very long.
+        end, *more = data.split(b"\n")
+        if not self._is_skipping:
+            self._held += end
+            if len(self._held) > _MOST_LINE:
+                self._held, self._is_skipping = bytearray(), True
+        if not more:
+            return [""]
+        *whole, rest = bytes(self._held), *more
+        self._held, self._is_skipping = bytearray(rest), False
+        return [line.decode("utf-8", "replace") for line in whole]
+
+    def send(self, message: Message, descriptors: Sequence[int] = ()) -> None:
+        """Send a message with file descriptors; drop it if the process does not read or is gone."""
+        data = b"".join(fd.to_bytes(4, sys.byteorder) for fd in descriptors)
+        rights = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, data)] if data else []
+        try:
+            self._connection.sendmsg([to_json(message).encode() + b"\n"], rights)
+        except OSError:
+            pass
+
+    def add_stack_line(self, line: str) -> None:
+        """Record a line of a stack dump, and whether the dump comes from a crash."""
+        self.last_stack_at = time.monotonic()
+        is_unasked = not self.asked_all and line.startswith(THREADS)  # from a limit's signal
+        if line.startswith(_CRASH) or (is_unasked and not self.has_crashed):
+            self.stacks, self.has_crashed = Pieces(), True
+        self.stacks.add(line)
+
+    def pop_crash_stack(self) -> str:
+        """Return the main thread's stack at a crash, only once; "" if there is no new crash."""
+        if not self.has_crashed:
+            return ""
+        self.has_crashed = False
+        return "\n".join(with_source(select_main_thread(self.stacks)))
+
+
+class WrappedPrograms:
+    """Registry of the processes that run ranks' programs below a wrapper command (--wrap).
+
+    Args:
+        commands: words of each wrapped rank's command without the wrapper, by rank.
+
+    """
+
+    def __init__(self, commands: Mapping[int, Sequence[str]]) -> None:
+        self._commands = commands
+        self._found: dict[int, int] = {}  # rank -> the pid of its program
+
+    def is_program(self, rank: int, pid: int) -> bool:
+        """Return whether a rank's Python process runs the wrapped program; False for a helper."""
+        if rank not in self._found and rank in self._commands and self._runs(rank, pid):
+            self._found[rank] = pid
+        return self.get_pid(rank) == pid
+
+    def get_pid(self, rank: int) -> int | None:
+        """Return the pid of a wrapped rank's program; None if unknown."""
+        return self._found.get(rank)
+
+    def _runs(self, rank: int, pid: int) -> bool:
+        """Return whether a process's command line ends with the rank's command."""
+        words = system.read_command(pid)
+        name, *arguments = self._commands[rank]
+        at = len(words) - len(arguments) - 1
+        names = (os.path.basename(name), _FRAMEWORK)
+        return at >= 0 and os.path.basename(words[at]) in names and words[at + 1 :] == arguments
+
+
+class HookServer:
+    """Server for hooks: accepts connections, passes on messages, and requests stacks.
+
+    Args:
+        path: path of the socket to create.
+        loop: event loop that watches the connections.
+        is_main: called with a pid and a rank; returns whether the pid is the rank's own process.
+        on_message: called with the connection and each message from a hook of a rank.
+        on_gone: called when a process that has sent messages of features is gone, with its
+            connection and the names of these features.
+
+    Attributes:
+        path: path of the socket.
+        ranks: ranks of this host.
+        seen: ranks whose hook has ever connected.
+        members: ranks that have ever joined the JAX job.
+        wrapped: registry of the programs of ranks with wrappers.
+
+    """
+
+    def __init__(
+        self,
+        path: str,
+        loop: Loop,
+        is_main: Callable[[int, int], bool],
+        on_message: Callable[[HookConnection, FromHook], None],
+        on_gone: Callable[[HookConnection, Collection[str]], None],
+    ) -> None:
+        self.path = path
+        self.ranks: Collection[int] = ()
+        self.seen: set[int] = set()
+        self.members: set[int] = set()
+        self.wrapped = WrappedPrograms({})
+        self._hooks: dict[int, HookConnection] = {}
+        self._loop = loop
+        self._is_main = is_main
+        self._on_message = on_message
+        self._on_gone = on_gone
+        self._server = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        self._server.bind(path)
+        self._server.listen(_BACKLOG)
+        self._server.setblocking(False)
+        self._listen()
+
+    def close(self) -> None:
+        """Close the socket and all connections."""
+        for hook in self._hooks.values():
+            hook.close()
+        self._server.close()
+
+    def drain(self, rank: int) -> None:
+        """Read all messages that a rank has sent so far, so that they are handled before its end.
+
+        Messages from other ranks stay unread, because they may be effects of that end.
+        """
+        self.accept()
+        for hook in list(self._hooks.values()):
+            for _ in range(_MOST_READS):
+                mine = hook.rank == rank or not hook.pid  # without a Hello the rank is unknown
+                if not mine or not self._read(hook):
+                    break
+            if hook.rank == rank:
+                self._hand_on_crash(hook)
+
+    def read_sibling_connections(self, read: HookConnection) -> None:
+        """Read the same rank's other connections that have sent messages of features."""
+        for hook in list(self._hooks.values()):
+            if hook.features and hook.rank == read.rank and hook is not read:
+                self._read(hook)
+
+    @property
+    def joined(self) -> set[int]:
+        """Pids of the processes that have completed initialize()."""
+        return {hook.pid for hook in self.in_job}
+
+    @property
+    def in_job(self) -> list[HookConnection]:
+        """Connections of the processes that have completed initialize()."""
+        return [hook for hook in self._hooks.values() if hook.joined]
+
+    def request_stacks(self, all_threads: bool) -> list[HookConnection]:
+        """Ask every Python process of a rank for its stacks; return the processes that were asked.
+
+        Args:
+            all_threads: request all threads' stacks; reading a running thread's may crash it.
+
+        """
+        self._read_pending_hellos()
+        return [hook for hook in self._hooks.values() if self._ask(hook, all_threads)]
+
+    def _ask(self, hook: HookConnection, all_threads: bool) -> bool:
+        """Signal a process to send its stacks, if that is safe; return whether it was signaled."""
+        signum, of_all = hook.dump_signals[all_threads], hook.dump_signals[True]
+        # By exec it may have become another program, which the signal would kill.
+        if hook.rank < 0 or not system.handles(hook.pid, signum):
+            return False
+        hook.stacks, hook.has_crashed = Pieces(), False
+        hook.all_stacks = (
+            not all_threads
+            and not self._may_ask_more(hook)
+            and system.handles(hook.pid, of_all)
+            and system.signal_resuming_thread(hook.pid, of_all)
+        )
+        hook.asked_all = all_threads or hook.all_stacks
+        # A single stack is that of the thread which gets the signal: it must be a thread of Python.
+        return hook.all_stacks or system.signal_main_thread(hook.pid, signum)
+
+    def request_others(self, asked: Collection[HookConnection]) -> list[HookConnection]:
+        """Request all threads' stacks from processes whose main thread waits for another thread.
+
+        The main thread answers only in a wait of Python's own, not in C code.
+
+        Args:
+            asked: processes that `request_stacks` returned and whose stacks have arrived.
+
+        Returns:
+            the processes that were asked again.
+
+        """
+        waiting = [hook for hook in asked if self._may_ask_more(hook) and waits_for_a_thread(hook)]
+        more = [
+            hook for hook in waiting if system.signal_main_thread(hook.pid, get_others_signal())
+        ]
+        for hook in more:
+            hook.all_stacks = hook.asked_all = True
+        return more
+
+    def _may_ask_more(self, hook: HookConnection) -> bool:
+        """Return whether another signal is safe.
+
+        The process must have a handler for it, and the main thread must wait for a lock.
+        """
+        return system.handles(hook.pid, get_others_signal()) and system.waits_for_lock(hook.pid)
+
+    def reply(self, ranks: Collection[int], reply: HookReply) -> None:
+        """Send a reply to these ranks' threads that are held at the program named in the reply."""
+        for hook in self._hooks.values():
+            if hook.held == reply.fingerprint and hook.rank in ranks:
+                hook.send(reply)
+                if isinstance(reply, hook_messages.GateOpens):
+                    hook.held = ""
+
+    # --- connections ---
+
+    def _read_pending_hellos(self) -> None:
+        """Read the connections whose first message (Hello) was not read yet."""
+        self.accept()
+        for hook in list(self._hooks.values()):
+            if not hook.pid:
+                self._read(hook)
+
+    def _listen(self) -> None:
+        self._loop.watch(self._server.fileno(), READ, lambda ready: self.accept())
+
+    def accept(self) -> None:
+        """Accept all pending connections."""
+        while True:
+            try:
+                connection, _ = self._server.accept()
+            except BlockingIOError:
+                return
+            except OSError:  # too many open files: wait until a connection ends
+                self._loop.forget(self._server.fileno())
+                return
+            connection.setblocking(False)
+            hook = HookConnection(connection)
+            self._hooks[hook.fd] = hook
+            self._watch(hook)
+
+    def _watch(self, hook: HookConnection) -> None:
+        self._loop.watch(hook.fd, READ, lambda ready: self._read(hook))
+
+    def _read(self, hook: HookConnection) -> bool:
+        """Read a connection once and handle its lines; return whether more may be readable."""
+        lines = hook.read_lines()
+        if lines is None:
+            self._forget(hook)
+            return False
+        for line in lines:
+            if line.startswith('["'):
+                self._handle(hook, line)
+            elif line:
+                hook.add_stack_line(line)
+        return bool(lines)
+
+    def _forget(self, hook: HookConnection) -> None:
+        if self._hooks.pop(hook.fd, None) is None:
+            return  # it was read to its end because of another process's message
+        self._loop.forget(hook.fd)
+        hook.close()
+        self._hand_on_crash(hook)
+        if hook.features:
+            self._on_gone(hook, hook.features)
+        for _ in range(hook.compilations):  # unfinished when it ended
+            self._hand_on(hook, hook_messages.Compiled())
+        if hook.held:
+            self._hand_on(hook, hook_messages.ProgramCompiled(hook.held))
+        self._listen()
+
+    def _hand_on_crash(self, hook: HookConnection) -> None:
+        if hook.is_main and (stack := hook.pop_crash_stack()):
+            self._hand_on(hook, hook_messages.Crashed(stack))
+
+    # --- messages ---
+
+    def _handle(self, hook: HookConnection, line: str) -> None:
+        """Decode and handle a message; drop a malformed one, because it must not end the job."""
+        try:
+            message = hook_messages.HookMessage.of(line)
+        except Malformed:
+            return
+        if isinstance(message, hook_messages.Hello):
+            self._identify(hook, message)
+        else:
+            self._hand_on(hook, message)
+
+    def _identify(self, hook: HookConnection, hello: hook_messages.Hello) -> None:
+        hook.pid = hello.pid
+        hook.dump_signals = (
+            _validate_signal_number(hello.dump_signal),
+            _validate_signal_number(hello.dump_all_signal),
+        )
+        try:
+            rank = int(hello.process_id)
+        except ValueError:
+            rank = -1
+        # The program may have changed the variable for a child process.
+        hook.rank = rank if rank in self.ranks else -1
+        if hook.rank >= 0:
+            self.seen.add(rank)
+            wrapped = self.wrapped.is_program(rank, hook.pid)
+            hook.is_main = wrapped or self._is_main(hook.pid, rank)
+
+    def _hand_on(self, hook: HookConnection, message: HookMessage) -> None:
+        joins = isinstance(message, hook_messages.Joining)
+        from_hook = FromHook(
+            hook.rank,
+            message,
+            main=hook.is_main,
+            beside=joins and self._is_sibling_joining(hook),
+            repeated=joins and hook.joining,
+        )
+        _update_connection(hook, message)
+        if hook.rank >= 0:
+            if hook.joined:
+                self.members.add(hook.rank)
+            if message.feature:
+                hook.features.add(message.feature)
+            self._on_message(hook, from_hook)
+
+    def _is_sibling_joining(self, hook: HookConnection) -> bool:
+        """Return whether another process of this rank has called initialize() and not left."""
+        others = (other for other in self._hooks.values() if other is not hook)
+        return any(other.joining and other.rank == hook.rank for other in others)
+
+
+def _update_connection(hook: HookConnection, message: HookMessage) -> None:
+    """Update the connection's state from a message: joined, compiling, held and so on."""
+    if isinstance(message, hook_messages.Joining):
+        hook.joining = True
+    elif isinstance(message, (hook_messages.Leaving, hook_messages.NotJoined)):
+        hook.joining = False
+    elif isinstance(message, hook_messages.Joined):
+        hook.joined = True
+    elif isinstance(message, hook_messages.Program):
+        hook.held = message.fingerprint if message.held or message.compiling else ""
+    elif isinstance(message, hook_messages.ProgramCompiled):
+        hook.held = ""
+    elif isinstance(message, hook_messages.Compiling):
+        hook.compilations += 1
+    elif isinstance(message, hook_messages.Compiled):
+        hook.compilations -= 1
+
+
+def _validate_signal_number(number: int) -> int:
+    """Return `number` if it is a valid signal number, else 0."""
+    return number if 0 < number < _MOST_SIGNAL else 0

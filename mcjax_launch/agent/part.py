@@ -1,0 +1,136 @@
+"""Parts of features on a host: one object for each feature that does something there."""
+
+from __future__ import annotations
+
+TYPE_CHECKING = False  # as typing's own, without importing it: an agent's start is waited for
+if TYPE_CHECKING:
+    from collections.abc import Collection, Mapping, Sequence
+    from typing import Any, Protocol
+
+    from ..machine.loop import Loop
+    from ..machine.system import Limit
+    from ..wire.codec import Message
+    from ..wire.frames import Raw
+    from ..wire.messages import FromHook, RankOrder
+    from .hook_server import HookConnection, HookServer
+    from .launcher_link import LauncherLink, Streams
+    from .stacks import StackSource
+    from .startup import HostPreparation
+
+    Wanted = tuple[RankOrder, dict[str, str]]  # a rank, and its whole environment
+
+    class HostAgent(Protocol):
+        """Interface of the agent for the features' parts; see `agent.Agent`."""
+
+        folder: str
+        hooks: HookServer
+        link: LauncherLink
+        loop: Loop
+        pids: dict[int, int]
+        prepared: HostPreparation | None
+        stays: bool
+        starter: RankStarter
+        streams: Streams
+
+        def reap(self) -> None: ...
+        def make_standard_streams(self, rank: RankOrder) -> tuple[int, int, int]: ...
+        def start_ranks(self, ranks: Sequence[Wanted]) -> None: ...
+        def record_rank_start(self, number: int, pid: int) -> None: ...
+
+
+class AgentPart:
+    """Base class of a feature's part on a host; `features.NAME.agent.PART` is the subclass.
+
+    The agent creates it at the feature's first message from the launcher or a hook, and calls its
+    methods. By default they do nothing; a feature overrides the methods that it needs.
+
+    Args:
+        agent: agent of this host.
+
+    """
+
+    deadline: float | None = None
+    #: Value of the feature's variable for its part in the ranks; "" to leave it unset.
+    variable = ""
+    #: Whether the agent can serve another run: the part keeps nothing open after the ranks' end.
+    is_reusable = False
+
+    def __init__(self, agent: HostAgent) -> None:
+        self.agent = agent
+
+    def on_message(self, message: Message | Raw) -> None:
+        """Handle a message of the feature, or raw bytes, from the launcher."""
+        raise TypeError(f"no message to an agent: {message!r}")
+
+    def on_hook_message(self, hook: HookConnection, said: FromHook) -> None:
+        """Handle a message of the feature that a hook has sent."""
+
+    def on_hook_loss(self, hook: HookConnection) -> None:
+        """Handle the end of a connection whose process has sent a message of the feature."""
+
+    def on_stop(self) -> None:
+        """Drop work that has become useless, because the launcher has ordered the job's end."""
+
+    def on_ranks_end(self) -> None:
+        """Finish or cancel work that needs running ranks: they are about to be ended."""
+
+    def on_launcher_loss(self) -> None:
+        """Stop sending to the launcher and waiting for it, because it is gone."""
+
+    def drain(self) -> bool:
+        """Send the feature's remaining data after the ranks' end; return whether all is sent."""
+        return True
+
+    def expire(self, now: float) -> None:
+        """Do the work that is due at `now`, if `deadline` has passed."""
+
+
+class RankStarter:
+    """Way to start ranks: this base class leaves it to the agent, which spawns them.
+
+    The part of a feature that starts ranks puts itself in its place, as `agent.starter`.
+
+    Args:
+        files_limit: limit on each rank's open files; None for this process's limit.
+
+    """
+
+    def __init__(self, files_limit: Limit | None) -> None:
+        self.files_limit = files_limit
+
+    def start_ranks(self, ranks: Sequence[Wanted]) -> bool:
+        """Start these ranks, or return False to have the agent spawn them."""
+        return False
+
+    def handle_ended_children(self) -> None:
+        """Handle ended processes of the starter; called before the agent reaps children."""
+
+    def owns(self, pid: int) -> bool:
+        """Return whether an ended child is a process of the starter, which the starter reaps."""
+        return False
+
+    @property
+    def kept_pids(self) -> Collection[int]:
+        """Pids of the starter's processes that outlive the ranks, if the agent stays."""
+        return ()
+
+    def keep(self) -> object | None:
+        """Return an object to pass to `take_over` in the next run; None if nothing is kept."""
+        return None
+
+    def take_over(self, thing: Any) -> None:
+        """Reuse `thing`, which `keep` returned at the end of an earlier run."""
+
+    @property
+    def is_starting(self) -> bool:
+        """True while ranks are being started, so that an unknown child may be a rank."""
+        return False
+
+    @property
+    def placeholder_pids(self) -> Mapping[int, int]:
+        """Rank by pid, of the starter's processes that work for ranks that have not started yet."""
+        return {}
+
+    def request_stacks(self, all_threads: bool) -> Collection[StackSource]:
+        """Ask the starter's own processes for stacks; return those asked (see HookServer)."""
+        return ()

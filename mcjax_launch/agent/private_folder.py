@@ -1,0 +1,174 @@
+"""Job's private folder on a host: holds sockets, staged files, and files that ranks leave."""
+
+from __future__ import annotations
+
+import os
+
+from ..machine import temporary_folder
+from ..machine.system import NEW_FILE
+
+TYPE_CHECKING = False
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from io import FileIO
+
+    from ..wire.messages import StageEntry
+
+
+# Bytes: a unix socket's path may have 107, on macOS 103, and names below the folder take 25.
+_LONGEST_SOCKET_FOLDER = 78
+# JAX puts a socket's path into a URI, and some versions of gRPC do not decode quoted characters.
+_SAME_IN_A_URI = set("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789/._~-")
+
+
+def make() -> str:
+    """Make a new private folder, with a path that is short enough for sockets; return the path.
+
+    Raises:
+        NoFolder: the folder cannot be made.
+
+    """
+    return temporary_folder.make("mcjax-", is_fit=_is_fit_for_sockets)
+
+
+def _is_fit_for_sockets(base: str) -> bool:
+    return len(base) <= _LONGEST_SOCKET_FOLDER and set(base) <= _SAME_IN_A_URI
+
+
+def remove(folder: str, between: Callable[[], object] = lambda: None) -> str:
+    """Remove a folder with everything in it, even if permissions forbid it; follow no links.
+
+    Args:
+        folder: path of the folder to remove.
+        between: called after each subfolder, so that a long removal can send heartbeats.
+
+    Returns:
+        path and reason of the first failure; "" if everything was removed.
+
+    """
+    folders, errors = [folder], [""]
+    for at in folders:  # grows by the subfolders of each
+        try:
+            os.chmod(at, 0o700)
+            entries = list(os.scandir(at))
+        except OSError as error:
+            errors.append(_format_error(at, error))
+            continue
+        for entry in entries:
+            if entry.is_dir(follow_symlinks=False):
+                folders.append(entry.path)
+            else:
+                errors.append(_try_remove(os.unlink, entry.path))
+        between()
+    errors += [_try_remove(os.rmdir, at) for at in reversed(folders)]
+    return next(filter(None, errors), "")
+
+
+#: Entries to keep for another run: the streamed hook, and compiled programs.
+KEPT = frozenset({"mcjax_launch", "compiled"})
+
+
+def clear(folder: str) -> None:
+    """Empty the folder after a run, except KEPT; make it again if a cleaner of /tmp removed it."""
+    try:
+        entries = list(os.scandir(folder))
+    except FileNotFoundError:
+        os.mkdir(folder, 0o700)
+        return
+    for entry in entries:
+        if entry.name in KEPT:
+            continue
+        if entry.is_dir(follow_symlinks=False):
+            remove(entry.path)
+        else:
+            _try_remove(os.unlink, entry.path)
+
+
+def _try_remove(remove_entry: Callable[[str], object], path: str) -> str:
+    """Call a function that removes an entry; return path and reason of an error, else ""."""
+    try:
+        remove_entry(path)
+    except OSError as error:
+        return _format_error(path, error)
+    return ""
+
+
+def _format_error(path: str, error: OSError) -> str:
+    """Return `PATH: REASON` for the user; "" if the path does not exist."""
+    return "" if isinstance(error, FileNotFoundError) else f"{path}: {error.strerror}"
+
+
+# --- staged files, and the call of a function ---
+
+
+class Staging:
+    """Writer of staged files, folders and links, one at a time; makes the folder when needed.
+
+    Args:
+        private: path of the job's private folder.
+
+    Attributes:
+        folder: path of the folder of the staged files; "" before the first entry.
+        what: name of the latest entry, for messages to the user.
+
+    """
+
+    def __init__(self, private: str) -> None:
+        self.folder = ""
+        self.what = ""
+        self._private = private
+        self._file: FileIO | None = None
+        self._written_ns = 0  # modification time of that file
+
+    def begin(self, entry: StageEntry) -> None:
+        """Make a folder or a link; or open a new file for `write`.
+
+        Raises:
+            OSError: the entry cannot be made.
+
+        """
+        self.finish()
+        if entry.kind == "private":
+            self.what = f"{entry.target}, in {os.path.dirname(self._private)} (TMPDIR)"
+            self._create(os.path.join(self._private, entry.path), entry)
+            return
+        # With links resolved, as in Python's paths below its working directory.
+        self.folder = os.path.join(os.path.realpath(self._private), "stage")
+        self.what = f"--sync: {entry.path}"
+        path = os.path.join(self.folder, entry.path)
+        os.makedirs(path if entry.kind == "folder" else os.path.dirname(path), exist_ok=True)
+        if entry.kind == "link":
+            os.symlink(entry.target, path)
+        elif entry.kind == "file":
+            self._create(path, entry)
+
+    def _create(self, path: str, entry: StageEntry) -> None:
+        self._file = open(os.open(path, NEW_FILE, 0o600), "wb", buffering=0)  # noqa: SIM115, see finish
+        os.chmod(path, entry.mode)
+        self._written_ns = entry.written_ns
+
+    def write(self, data: bytes) -> None:
+        """Append data to the open file; do nothing after an error.
+
+        Raises:
+            OSError: the data cannot be written; the file is closed.
+
+        """
+        if self._file is None:
+            return
+        rest = memoryview(data)
+        try:
+            while rest:
+                rest = rest[self._file.write(rest) :]
+        except OSError:
+            self._file.close()
+            self._file = None
+            raise
+
+    def finish(self) -> None:
+        """Close the file of the latest entry, and set its modification time."""
+        if self._file is not None:
+            os.utime(self._file.fileno(), ns=(self._written_ns, self._written_ns))
+            self._file.close()
+            self._file = None

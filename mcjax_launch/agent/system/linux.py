@@ -1,0 +1,344 @@
+"""Supervision on Linux: a subreaper adopts every orphan, and /proc shows every process."""
+
+from __future__ import annotations
+
+import _signal  # unlike signal it makes no enums, for which each rank would wait
+import ctypes
+import errno
+import os
+
+from ...machine.system import read_system_text
+from ...wire.rank_process import die_with_parent
+from ...wire.signals import RESET_IN_RANKS
+from .out_of_memory import OutOfMemory
+from .unix import HostProcess, Unix, become_standard
+
+TYPE_CHECKING = False  # as typing's own, without importing it: an agent's start is waited for
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+    from typing import NoReturn
+
+    from ...machine.system import Limit
+    from .unix import Given
+
+_PF_EXITING = 4  # of include/linux/sched.h, in /proc/PID/stat
+_PR_SET_NAME = 15
+_PR_SET_CHILD_SUBREAPER = 36
+_TICK_S = 1 / os.sysconf("SC_CLK_TCK")
+_PAGE_KIB = os.sysconf("SC_PAGE_SIZE") // 1024
+# Share of the time in which a thread waits for a processor that counts as used: a thread that waits
+# for a second has not stood still, but a thread that is woken briefly on a busy machine has.
+_STARVED = 0.01
+# faulthandler shows at most this many threads.
+_MOST_DUMPED = 100
+_STATES = {
+    "R": "running",
+    "S": "sleeping in the kernel",
+    "D": "in uninterruptible sleep",
+    "T": "stopped",
+}
+
+# Numbers of system calls, by machine.
+_FUTEX, _TGKILL = {"x86_64": ("202", 234), "aarch64": ("98", 131)}.get(os.uname().machine, ("", 0))
+_prctl = ctypes.CDLL(None, use_errno=True).prctl
+
+
+class Linux(Unix):
+    """Implementation of `Unix` with Linux's own features."""
+
+    forks_ranks = binds_cores = adopts_orphans = holds_ports = True
+
+    def set_process_name(self, name: str) -> None:
+        """Set the name that `ps` shows for this process.
+
+        A fork has its parent's name, so a user who kills the parent by name would kill both.
+        """
+        _prctl(_PR_SET_NAME, name.encode(), 0, 0, 0)
+        # Where the command line is in memory.
+        start, end = (int(field) for field in _read_stat_fields("self")[45:47])
+        if 0 < start < end:
+            text = name.encode()[: end - start - 1].ljust(end - start, b"\0")
+            ctypes.memmove(start, text, end - start)
+
+    def adopt_orphans(self, folder: str) -> None:  # noqa: ARG002  the kernel finds them
+        """Make this process the parent of every orphan below it, so that none can escape."""
+        _prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+
+    def get_machine_id(self) -> str:
+        boot = read_system_text("/proc/sys/kernel/random/boot_id")
+        try:
+            return f"{boot} {os.readlink('/proc/self/ns/net')}"
+        except OSError:
+            return os.uname().nodename
+
+    def list_cores(self) -> list[list[int]]:
+        """Return the numbers of the usable hardware threads of each physical core."""
+        found: dict[str, list[int]] = {}
+        for cpu in sorted(os.sched_getaffinity(0)):
+            path = f"/sys/devices/system/cpu/cpu{cpu}/topology/thread_siblings_list"
+            found.setdefault(read_system_text(path) or str(cpu), []).append(cpu)
+        return list(found.values())
+
+    def read_limits(self, pid: int) -> tuple[Limit, Limit]:
+        import resource
+
+        try:
+            cpu_time = resource.prlimit(pid, resource.RLIMIT_CPU)
+            return cpu_time, resource.prlimit(pid, resource.RLIMIT_FSIZE)
+        except OSError:  # another user's
+            return super().read_limits(pid)
+
+    def make_out_of_memory_watch(self) -> OutOfMemory:
+        return OutOfMemory()
+
+    def _start(self, path: str, argv: Sequence[str], env: dict[str, str], given: Given) -> int:
+        """Start a process that the kernel kills when this process ends; return its pid.
+
+        So it ends even if the guardian is killed too. `posix_spawn` cannot request that.
+        """
+        agent = os.getpid()
+        failed, failing = os.pipe()
+        # A signal to the new process must not run handlers inherited from this process.
+        mask = _signal.pthread_sigmask(_signal.SIG_BLOCK, _signal.valid_signals())
+        try:
+            pid = os.fork()
+            if pid == 0:
+                _become(path, argv, env, given, agent, failing)
+            os.close(failing)
+            failing = -1
+            code = int.from_bytes(os.read(failed, 4), "little")
+        finally:
+            _signal.pthread_sigmask(_signal.SIG_SETMASK, mask)
+            os.close(failed)
+            if failing >= 0:
+                os.close(failing)
+        if code:
+            os.waitpid(pid, 0)
+            raise OSError(code, os.strerror(code))
+        return pid
+
+    def _is_ending(self, pid: int) -> bool:
+        try:
+            fields = _read_stat_fields(pid)
+            return fields[0] in (b"Z", b"X") or bool(int(fields[6]) & _PF_EXITING)
+        except OSError:
+            return False
+
+    def handles(self, pid: int, signum: int) -> bool:
+        """Return whether a process has its own handler for a signal."""
+        caught = _read_fields(f"/proc/{pid}/status").get("SigCgt", "0")
+        return bool(signum) and _holds(caught, signum)
+
+    def signal_main_thread(self, pid: int, signum: int) -> bool:
+        """Send a signal to the main thread; return False if it blocks the signal or is gone.
+
+        A signal to the whole process may go to another thread if an earlier signal is still
+        pending.
+        """
+        return (
+            _signal_one(pid, [pid], signum) if _TGKILL else super().signal_main_thread(pid, signum)
+        )
+
+    def signal_resuming_thread(self, pid: int, signum: int) -> bool:
+        """Signal a thread that waits for a futex, the main thread first; return whether one was.
+
+        A signal interrupts most waiting calls (sleep, poll, select: see signal(7)), and C code may
+        mistake that for their end. Code that waits for a futex always checks again.
+        """
+        if not _read_call(pid, pid).isdigit():
+            return False
+        calls = _read_calls(pid)
+        if calls.get(pid) == _FUTEX and len(calls) > _MOST_DUMPED:  # a dump may leave it out
+            return False
+        if "running" in calls.values():  # its frames change while they are read
+            return False
+        return _signal_one(pid, _select_in_futex(calls), signum)
+
+    def waits_for_lock(self, pid: int) -> bool:
+        """Return whether the main thread waits for a futex, a wait that no signal ends."""
+        return bool(_FUTEX) and _read_call(pid, pid) == _FUTEX
+
+    def signal_without_interrupting(self, pid: int, signum: int) -> bool:
+        """Signal a thread so that no call is interrupted; return whether one was signaled.
+
+        It is the main thread if that runs or waits for a futex, else another thread that waits for
+        a futex. Python handles such a signal later, in the main thread.
+        """
+        main = _read_call(pid, pid)
+        if not _FUTEX or not main:
+            return False
+        runs = main in ("running", _FUTEX)
+        return _signal_one(pid, [pid] if runs else _select_in_futex(_read_calls(pid)), signum)
+
+    def list_descendants(self) -> list[int]:
+        """Return the pids of all processes below this process, parents first, zombies included."""
+        children: dict[int, list[int]] = {}
+        for pid, fields in _iterate_stat_fields():
+            children.setdefault(int(fields[1]), []).append(pid)
+        found: list[int] = []
+        ahead = [os.getpid()]
+        while ahead:
+            below = children.get(ahead.pop(), [])
+            found += below
+            ahead += below
+        return found
+
+    def list_processes(self) -> Iterator[HostProcess]:
+        """Yield all processes of this host; `cpu_s` includes that of reaped children."""
+        for pid, fields in _iterate_stat_fields():
+            cpu_s = sum(map(int, fields[11:15])) * _TICK_S
+            rss_kib = int(fields[21]) * _PAGE_KIB
+            yield HostProcess(pid, int(fields[1]), int(fields[3]), cpu_s, rss_kib)
+
+    def measure_main_thread(self, pid: int) -> tuple[float, int]:
+        thread = f"/proc/{pid}/task/{pid}"
+        try:
+            waits = int(_read_fields(f"{thread}/status")["voluntary_ctxt_switches"])
+            return compute_used_or_starved_s(read_system_text(f"{thread}/schedstat")), waits
+        except (KeyError, ValueError):  # it is gone, or the kernel does not count
+            return 0.0, 0
+
+    def read_environ(self, pid: int) -> dict[str, str]:
+        pairs = (entry.partition("=") for entry in _read_words(f"/proc/{pid}/environ"))
+        return {name: value for name, _, value in pairs}
+
+    def read_command(self, pid: int) -> list[str]:
+        return _read_words(f"/proc/{pid}/cmdline")
+
+    def describe(self, pid: int) -> str:
+        try:
+            state = _read_stat_fields(pid)[0].decode()
+        except OSError:
+            return "the process has ended"
+        name, place = read_system_text(f"/proc/{pid}/comm"), read_system_text(f"/proc/{pid}/wchan")
+        text = f'"{name}" is {_STATES.get(state, f"in state {state}")}'
+        return f"{text} ({place})" if place not in ("", "0") else text
+
+    def find_blocking_call(self, pid: int) -> str:
+        """Return the kernel function in which a main thread waits; "" if it runs or is unknown.
+
+        If the kernel hides the function, return the system call, such as `syscall 202`.
+        """
+        place = read_system_text(f"/proc/{pid}/wchan")
+        if place not in ("", "0"):
+            return place
+        number = read_system_text(f"/proc/{pid}/syscall").partition(" ")[0]
+        return f"syscall {number}" if number.isdigit() else ""
+
+
+def compute_used_or_starved_s(schedstat: str) -> float:
+    """Return the seconds that a thread ran, plus a share of those it waited for a processor.
+
+    Args:
+        schedstat: text `RAN DELAYED TIMES` from /proc, with times in ns.
+
+    """
+    ran, delayed = map(int, schedstat.split()[:2])
+    return (ran + delayed * _STARVED) / 1e9
+
+
+def _become(
+    path: str, argv: Sequence[str], env: dict[str, str], given: Given, agent: int, failing: int
+) -> NoReturn:
+    """Turn a fork into a rank's program, in its own session, with default signal actions.
+
+    Args:
+        path: path of the program.
+        argv: command line of the program.
+        env: environment of the program.
+        given: descriptors, limits and settings of the program.
+        agent: pid of the agent; if it ends, the kernel kills this process.
+        failing: pipe for the errno if the program cannot be started; exec closes it.
+
+    """
+    try:
+        files, settings = given
+        become_standard(files)
+        os.setsid()
+        settings.apply()
+        handled = [n for n in _signal.valid_signals() if callable(_signal.getsignal(n))]
+        for signum in (*RESET_IN_RANKS, *handled):
+            _signal.signal(signum, _signal.SIG_DFL)
+        die_with_parent(agent, _prctl)
+        _signal.pthread_sigmask(_signal.SIG_SETMASK, ())
+        os.execve(path, list(argv), env)
+    except BaseException as error:
+        code = getattr(error, "errno", None) or errno.EINVAL
+        os.write(failing, code.to_bytes(4, "little"))
+    finally:
+        os._exit(1)
+
+
+def _iterate_stat_fields() -> Iterator[tuple[int, list[bytes]]]:
+    for name in os.listdir("/proc"):
+        if name.isdigit():
+            try:
+                yield int(name), _read_stat_fields(name)
+            except OSError:  # it is gone meanwhile
+                pass
+
+
+def _read_stat_fields(pid: str | int) -> list[bytes]:
+    """Return the fields of /proc/PID/stat that follow the process's name: state, parent, ...
+
+    Raises:
+        OSError: there is no such process.
+
+    """
+    with open(f"/proc/{pid}/stat", "rb") as stat:
+        fields = stat.read().rpartition(b")")[2].split()
+    if not fields:
+        raise ProcessLookupError
+    return fields
+
+
+def _read_calls(pid: int) -> dict[int, str]:
+    """Return each thread's `_read_call` by thread id, main thread first; {} if no such process."""
+    try:
+        others = map(int, os.listdir(f"/proc/{pid}/task"))
+        return {thread: _read_call(pid, thread) for thread in dict.fromkeys((pid, *others))}
+    except OSError:
+        return {}
+
+
+def _select_in_futex(calls: Mapping[int, str]) -> list[int]:
+    """Return the ids of the threads that wait for a futex."""
+    return [thread for thread, call in calls.items() if _FUTEX and call == _FUTEX]
+
+
+def _signal_one(pid: int, threads: Sequence[int], signum: int) -> bool:
+    """Signal the first thread that does not block the signal; return whether one was signaled."""
+    for thread in threads:
+        if not _blocks(pid, thread, signum):  # a blocked signal would stay pending
+            return bool(ctypes.CDLL(None).syscall(_TGKILL, pid, thread, signum) == 0)
+    return False
+
+
+def _blocks(pid: int, thread: int, signum: int) -> bool:
+    blocked = _read_fields(f"/proc/{pid}/task/{thread}/status").get("SigBlk")
+    return blocked is None or _holds(blocked, signum)
+
+
+def _holds(signals: str, signum: int) -> bool:
+    """Return whether a set of signals, in /proc's notation, contains this signal."""
+    return bool(int(signals, 16) >> (signum - 1) & 1)
+
+
+def _read_call(pid: int, thread: int) -> str:
+    """Return the number of a thread's current system call, "running", or "" if unknown."""
+    return read_system_text(f"/proc/{pid}/task/{thread}/syscall").partition(" ")[0]
+
+
+def _read_fields(path: str) -> dict[str, str]:
+    """Return the values in a file of lines such as `SigCgt: 180014a03`, by name."""
+    pairs = (line.partition(":") for line in read_system_text(path).splitlines())
+    return {name: value.strip() for name, _, value in pairs}
+
+
+def _read_words(path: str) -> list[str]:
+    """Return the NUL-terminated words of a file; [] if it cannot be read."""
+    try:
+        with open(path, "rb") as file:
+            return [os.fsdecode(word) for word in file.read().split(b"\0")[:-1]]
+    except OSError:
+        return []

@@ -1,0 +1,156 @@
+"""Base class and registry of features' parts in a rank: one object per feature."""
+
+from __future__ import annotations
+
+from .. import features
+from ..wire import hook_environ
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Container, Iterable, Mapping
+    from types import TracebackType
+    from typing import Any, TypeVar
+
+    from ..wire.hook_messages import Program, ProgramText
+    from .agent_link import AgentLink
+
+    T = TypeVar("T")
+    ShownText = Callable[[], Iterable[ProgramText]]
+
+
+class RankPart:
+    """Part of a feature in a rank; methods do nothing by default. `features.NAME.hook.PART` is it.
+
+    Args:
+        link: the link to the agent.
+        environ: environment variables with which this process was started.
+
+    """
+
+    def __init__(self, link: AgentLink, environ: Mapping[str, str]) -> None:
+        self.link = link
+        self.environ = environ
+
+    @property
+    def asked(self) -> str:
+        """Value of the feature's environment variable, set by the launcher; "" if unset."""
+        _, _, below = type(self).__module__.partition(".features.")
+        return self.environ.get(hook_environ.get_feature_variable(below.partition(".")[0]), "")
+
+    def on_join(self) -> None:
+        """Handle the return of initialize()."""
+
+
+# --- what one feature does in a rank: `Parts.find` returns its part, if this job has it ---
+
+
+class DebuggerPart(RankPart):
+    """Part that patches debuggers, and opens one after an exception."""
+
+    def patch(self, module: Any) -> None:
+        """Patch a module named in `features.PATCHES`; called when the program has imported it."""
+        raise NotImplementedError
+
+    def on_failure(self, error: BaseException, traceback: TracebackType) -> None:
+        """Handle an exception that has ended the program; called before it is reported."""
+        raise NotImplementedError
+
+
+class JoinArguments(RankPart):
+    """Part that has arguments for the program's call of initialize()."""
+
+    def make_arguments(self, given: Mapping[str, Any], known: Container[str]) -> Mapping[str, Any]:
+        """Return arguments to add to a call of initialize().
+
+        Args:
+            given: arguments of the call so far.
+            known: names of the arguments that initialize() accepts.
+
+        Raises:
+            RuntimeError: this jax lacks something that the job needs.
+
+        """
+        raise NotImplementedError
+
+
+class ProgramSource(RankPart):
+    """Part that has programs that another rank, or an earlier run, has compiled."""
+
+    def obtain(self, compile_: Callable[..., Any], program: tuple[Any, ...]) -> Any:
+        """Return the executable of a program.
+
+        Args:
+            compile_: function that compiles the program; it raises the compiler's exceptions.
+            program: arguments for `compile_`, as JAX passes them to its compiler.
+
+        """
+        raise NotImplementedError
+
+
+class ProgramGate(RankPart):
+    """Part that holds programs that span processes, until all ranks are about to run the same."""
+
+    def on_compilation_start(self, program: Program, keep: Callable[[], ShownText]) -> None:
+        """Prepare: this thread is about to compile a program that spans processes.
+
+        Args:
+            program: description of the program.
+            keep: returns a function that makes the program's text, in any thread, during the
+                compilation.
+
+        """
+        raise NotImplementedError
+
+    def on_compilation_end(self, program: Program) -> None:
+        """Handle the end of a compilation in this thread, whether it succeeded or failed."""
+        raise NotImplementedError
+
+    def hold(
+        self, program: Program, show: ShownText, given: Callable[[], Iterable[tuple[Any, Any]]]
+    ) -> bool:
+        """Announce a program that spans processes, and return when it may run.
+
+        Args:
+            program: description of the program.
+            show: function that yields the program's text, for use if the text is wanted.
+            given: function that returns the arguments of the run, each with its sharding.
+
+        Returns:
+            whether this part has announced the program.
+
+        """
+        raise NotImplementedError
+
+
+class Parts:
+    """Features' parts in this process, each made when it is first needed.
+
+    Args: see RankPart.
+    """
+
+    def __init__(self, link: AgentLink, environ: Mapping[str, str]) -> None:
+        self._link = link
+        self._environ = environ  # shared: it may become that of a forked rank
+        self._made: dict[str, RankPart] = {}
+
+    def get_part(self, feature: str) -> RankPart:
+        """Return the part of a feature."""
+        if feature not in self._made:
+            self._made[feature] = import_hook_module(feature).PART(self._link, self._environ)
+        return self._made[feature]
+
+    def list_enabled(self) -> list[RankPart]:
+        """Return the parts of the features that the launcher has switched on in this job."""
+        return [
+            self.get_part(feature)
+            for feature in hook_environ.list_requested_features(self._environ)
+        ]
+
+    def find(self, kind: type[T]) -> T | None:
+        """Return the enabled part of this kind; None if this job has none."""
+        return next((part for part in self.list_enabled() if isinstance(part, kind)), None)
+
+
+def import_hook_module(feature: str) -> Any:
+    """Return the module that holds a feature's code for ranks."""
+    return __import__(f"{features.__name__}.{feature}.hook", fromlist=["PART"])

@@ -1,1 +1,0 @@
-"""Core of every job: a folder for each kind of process, and the messages between them."""

@@ -1,4 +1,0 @@
-"""Code that runs inside a rank's Python: uses only the standard library and `kernel.wire`.
-
-A rank has the folder `site` first on PYTHONPATH; it contains only `sitecustomize`.
-"""

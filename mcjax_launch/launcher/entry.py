@@ -1,0 +1,96 @@
+"""Entry point of the launcher: runs a job on its hosts and returns the outcome."""
+
+import gc
+import os
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
+
+from mcjax_launch import features
+from mcjax_launch.errors import LaunchError
+from mcjax_launch.events.events import NO_EVENTS, Events
+from mcjax_launch.job.hosts import Host
+from mcjax_launch.job.job import Job
+from mcjax_launch.machine import system
+from mcjax_launch.ranks import format_count
+from mcjax_launch.transport.remote_commands import Transport
+
+if TYPE_CHECKING:
+    from mcjax_launch.diagnosis.attempt import Attempt, JobOutcome
+    from mcjax_launch.launcher.front import Front
+
+
+def run(
+    job: Job,
+    hosts: Sequence[Host],
+    *,
+    ended: "Callable[[Attempt], object]" = lambda attempt: None,
+    events: Events = NO_EVENTS,
+    front: "Front | None" = None,
+) -> "JobOutcome":
+    """Run a job, and return its outcome.
+
+    Args:
+        job: the job to run.
+        hosts: hosts of the job; all of them get ranks.
+        ended: called after each attempt.
+        events: receives the job's events.
+        front: the launcher's process from an earlier run; None to make it.
+
+    Raises:
+        LaunchError: the job could not be started.
+
+    """
+    transport = _prepare_transport(job, hosts, front)
+    _check_limit(job, len(hosts))
+    from mcjax_launch.launcher import restarts  # while the agent here starts
+
+    front = front or make_own_front()
+    front.events = events
+    events.begin(front.loop, front.signals)
+    rests = job.keeps_agents and front.resting is None  # --watch keeps agents for longer
+    if rests:
+        from mcjax_launch.transport.resting import RestingAgents  # few jobs need it
+
+        front.resting = RestingAgents()
+        job = job.copy_with(hash_seed=int.from_bytes(os.urandom(4), "big"))
+    if front.resting is not None:
+        transport.resting = front.resting.hand_over
+    try:
+        return restarts.run(job, hosts, transport, ended=ended, front=front)
+    finally:
+        if rests and front.resting is not None:
+            front.resting.dismiss()
+            front.resting = None
+
+
+def _prepare_transport(job: Job, hosts: Sequence[Host], front: "Front | None") -> Transport:
+    """Return the transport that starts the agents; an earlier run's if there is one."""
+    if front is not None and front.transport is not None:
+        return front.transport
+    transport = Transport(job, features.list_for_hosts(job))
+    transport.start_local(hosts)
+    transport.allow_many_files()
+    if front is not None:
+        front.transport = transport
+    return transport
+
+
+def make_own_front() -> "Front":
+    """Return a new Front of this process, for a launcher that has the process to itself."""
+    from mcjax_launch.launcher.front import make_front
+
+    gc.freeze()  # imported modules stay
+    gc.enable()
+    return make_front()
+
+
+def _check_limit(job: Job, hosts: int) -> None:
+    """Check that the limit of open files allows all pipes and log files of this job.
+
+    Raises:
+        LaunchError: the limit is too low; nothing has been started on other hosts.
+
+    """
+    files = 0 if job.log_dir is None else 2 * job.processes_here
+    if why := system.explain_file_limit(3 * hosts + files):
+        raise LaunchError(f"{'--log-dir' if files else format_count(hosts, 'host')}: {why}")

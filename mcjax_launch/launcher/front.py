@@ -1,0 +1,140 @@
+"""The launcher's process: its signals and streams, and its terminal or client, if any."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from collections.abc import Callable, Collection, Iterable
+from typing import TYPE_CHECKING
+
+from mcjax_launch import features
+from mcjax_launch.events.events import NO_EVENTS
+from mcjax_launch.events.sink import Target, make_standard_sinks
+from mcjax_launch.machine.known_schedulers import find_scheduler
+from mcjax_launch.machine.loop import READ, Loop, SignalPipe, Signals
+from mcjax_launch.runs.stop_reasons import interrupted
+from mcjax_launch.wire.signals import ENDING, FORWARDED
+
+if TYPE_CHECKING:
+    from mcjax_launch.detached.standby import Standby
+    from mcjax_launch.machine.loop import Timer
+    from mcjax_launch.runs.stop_reasons import StopReason
+    from mcjax_launch.saves.saves import Saves
+    from mcjax_launch.transport.remote_commands import Transport
+    from mcjax_launch.transport.resting import RestingAgents
+
+
+def explain_no_terminal() -> str:
+    """Return why a debugger cannot use a terminal; "" if stdin is a terminal."""
+    return "" if os.isatty(0) else "stdin of mcjax-launch is not one"
+
+
+class Front:
+    """The launcher's process: its signals, descriptors 1 and 2, and its terminal.
+
+    Args:
+        loop: the event loop.
+        signals: the process's signals, as events.
+        warnings: numbers of signals that announce a scheduler's end of the job; treated as SIGTERM.
+
+    Attributes:
+        events: sink of the runs' events.
+        saves: timer that notices saves of the watched files (--watch); None without.
+        transport: the transport that starts the agents of every run (--watch).
+        resting: agents kept between two runs (--watch, --max-restarts); None if none are kept.
+        standby: what a detached job has instead of a terminal; None for any other job.
+
+    """
+
+    again = "press again to kill now"
+
+    def __init__(
+        self, loop: Loop, signals: SignalPipe, warnings: Collection[int] = frozenset()
+    ) -> None:
+        self.loop = loop
+        self.signals = signals
+        self.events = NO_EVENTS
+        self.saves: Saves | None = None
+        self.transport: Transport | None = None
+        self.resting: RestingAgents | None = None
+        self.standby: Standby | None = None
+        self._warnings = warnings
+        self._outputs: tuple[Target, Target] | None = None  # shared by all attempts
+
+    def read_signals(self) -> list[int]:
+        """Return the signals received, with a scheduler's warning signals replaced by SIGTERM."""
+        found = self.signals.read()
+        return [signal.SIGTERM if signum in self._warnings else signum for signum in found]
+
+    def wait(
+        self, timers: Iterable[Timer], is_over: Callable[[], bool], ends: list[StopReason]
+    ) -> StopReason | None:
+        """Wait between two runs; return the reason that ends the job meanwhile, None if none.
+
+        Args:
+            timers: timers to run besides the resting agents'.
+            is_over: function called in each turn of the loop; returns whether the wait is over.
+            ends: list of reasons to end the job; timers and signals append to it.
+
+        """
+
+        def read_signals(_: int) -> None:
+            for signum in self.read_signals():
+                if signum in ENDING:
+                    ends.append(interrupted(signum))
+                elif signum == signal.SIGTSTP:
+                    os.kill(os.getpid(), signal.SIGSTOP)
+                elif signum == signal.SIGCHLD and self.resting is not None:
+                    self.resting.reap()
+
+        self.loop.watch(self.signals.fd, READ, read_signals)
+        all_timers = [*timers, *([] if self.resting is None else [self.resting])]
+        while not ends and not is_over():
+            self.loop.run_once(all_timers)
+        return ends[0] if ends else None
+
+    def open_outputs(self, on_room: Callable[[], None]) -> tuple[Target, Target]:
+        """Return the targets of stdout and stderr; one target twice if both are the same file."""
+        if self._outputs is None:
+            self._outputs = make_standard_sinks(self.loop)
+        for sink in self._outputs:
+            sink.on_room = on_room
+        return self._outputs
+
+    def detach(self, standby: Standby) -> None:
+        """Run without a terminal: write to the files of a detached job."""
+        self._outputs, self.standby = (standby.output, standby.output), standby
+        self.again = f"mcjax-launch --stop {standby.job_id} again to kill now"
+
+    @property
+    def verbose_option(self) -> str:
+        """Option that shows all output, in the user's notation: `verbose=True` or `-v`."""
+        return "verbose=True" if self.events.has_client else "-v"
+
+    def explain_no_terminal(self) -> str:
+        """Return why a debugger cannot get a terminal; "" if there is one."""
+        return (
+            "the job was started by a program" if self.events.has_client else explain_no_terminal()
+        )
+
+    @property
+    def shows_stacks(self) -> str:
+        """Key or command that shows the stacks of all ranks; "" if there is none."""
+        if self.events.has_client:
+            return ""
+        on_terminal = sys.stdin is not None and sys.stdin.isatty()
+        return "Ctrl-\\" if on_terminal else f"kill -QUIT {os.getpid()}"
+
+
+def make_front() -> Front:
+    """Make the Front of this process, which handles its signals, except SIGHUP if it is ignored."""
+    wanted = [*ENDING, *FORWARDED, signal.SIGQUIT, signal.SIGCONT, signal.SIGCHLD]
+    wanted += [signal.SIGWINCH, *(signal.Signals[name] for name in features.SIGNALS)]
+    if sys.stderr is not None and sys.stderr.isatty():
+        wanted.append(signal.SIGTSTP)  # to remove the status row first
+    if signal.getsignal(signal.SIGHUP) == signal.SIG_IGN:  # nohup
+        wanted.remove(signal.SIGHUP)
+    scheduler = find_scheduler(os.environ)
+    names = scheduler.warnings if scheduler else ()
+    return Front(Loop(), Signals(wanted), [signal.Signals[name] for name in names])

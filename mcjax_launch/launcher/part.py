@@ -1,0 +1,231 @@
+"""Parts of the launcher: one for each feature that a job uses, and some of the launcher's own."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from importlib import import_module
+from typing import TYPE_CHECKING, Protocol, cast
+
+from mcjax_launch import features
+from mcjax_launch.wire import hook_environ
+
+if TYPE_CHECKING:
+    from mcjax_launch.console.console import Console
+    from mcjax_launch.diagnosis.summary import Summary
+    from mcjax_launch.diagnosis.view import Fact, View
+    from mcjax_launch.events.events import Events
+    from mcjax_launch.job.hosts import Host
+    from mcjax_launch.job.job import Job
+    from mcjax_launch.job.plan import Plan, Rank
+    from mcjax_launch.launcher.front import Front
+    from mcjax_launch.launcher.stack_requests import StackRequests
+    from mcjax_launch.launcher.startup import Startup
+    from mcjax_launch.launcher.stop_policy import Effects, StopPolicy
+    from mcjax_launch.machine.loop import Timer
+    from mcjax_launch.runs.rank_run import RankRun
+    from mcjax_launch.runs.state import RunState
+    from mcjax_launch.runs.stop_reasons import StopReason
+    from mcjax_launch.transport.connection import AgentConnection
+    from mcjax_launch.transport.pool import AgentPool
+    from mcjax_launch.wire.frames import Raw
+    from mcjax_launch.wire.messages import Exited, FromHook, ToAgent, ToLauncher
+
+# Parts that belong to no feature.
+_EXPLANATIONS, _SURVIVORS = "explanations", "survivors"
+_OWN = {name: f"mcjax_launch.launcher.{name}" for name in (_EXPLANATIONS, _SURVIVORS)}
+
+
+class JobLauncher(Protocol):
+    """Interface of the launcher for its parts; see `launcher.Launcher`."""
+
+    console: Console
+    debuggers: DebuggerDisplay
+    events: Events
+    front: Front
+    job: Job
+    kept: dict[str, object]
+    parts: LauncherParts
+    policy: StopPolicy
+    pool: AgentPool
+    restart: int
+    stacks: StackRequests
+    startup: Startup
+    state: RunState
+
+    @property
+    def links(self) -> list[AgentConnection]:
+        """Connections to the agents."""
+
+    def perform(self, effects: Effects) -> None:
+        """Carry out the effects that the stop policy has decided on."""
+
+    def request_stacks(self) -> None:
+        """Show the user the stacks of all ranks."""
+
+    def say(self, text: str) -> None:
+        """Print a line of the launcher, also after the attempt's end."""
+
+    def stop(self, stop: StopReason) -> None:
+        """End the job for a reason."""
+
+
+class LauncherPart:
+    """Part of the launcher for a feature; its methods do nothing by default.
+
+    The launcher makes it when the ranks are about to be started, if the job uses the feature
+    (`features.list_used`). If only hosts use it (`features.list_for_hosts`), it is made when an
+    agent first sends a message for it; if the job is already ending, `on_stop` is called first.
+    `features.NAME.launcher` has the class, as PART.
+
+    Args:
+        launcher: the launcher.
+
+    Attributes:
+        deadline: time of the next `expire`, in time.monotonic's seconds; None for never.
+
+    """
+
+    deadline: float | None = None
+
+    def __init__(self, launcher: JobLauncher) -> None:
+        self.launcher = launcher
+
+    def make_orders(self, ranks: Sequence[Rank], plan: Plan) -> Iterable[ToAgent]:
+        """Return messages for a host's agent, sent before the order to start these ranks."""
+        return ()
+
+    def get_variable(self, rank: Rank) -> str:
+        """Return the value of the feature's environment variable for a rank; "" to unset it."""
+        return ""
+
+    def on_begin(self, plan: Plan, now: float) -> None:
+        """Begin the part's work: all agents have the order to start their ranks."""
+
+    def on_rank_message(self, message: FromHook | Exited, now: float) -> None:
+        """Handle a hook's message that is no feature's, or the end of a rank's process."""
+
+    def on_message(self, link: AgentConnection, message: ToLauncher | Raw, now: float) -> None:
+        """Handle a message for this feature, or raw bytes, from an agent or a rank's hook."""
+
+    def on_signal(self, signum: int) -> None:
+        """Handle a signal that the launcher received and that does not end the job."""
+
+    def on_stop(self, now: float) -> None:
+        """Adapt to the stop of the job: the ranks are being ended from now on."""
+
+    def expire(self, now: float) -> None:
+        """Do what is due; called in each turn of the loop, so check `deadline` first."""
+
+    def on_summary(self, summary: Summary, *, last: bool) -> None:
+        """Finish after the printed summary; `last`: no other attempt follows."""
+
+    def close(self, now: float) -> None:
+        """Release everything, because the attempt is over."""
+
+
+# --- what is called by name, because one part does it ---
+
+
+class Explainer(Protocol):
+    """Part that explains what happens: `explanations.py`."""
+
+    def on_fact(self, fact: Fact, now: float) -> None:
+        """Handle a new fact from another part."""
+
+    def explain_stacks(self, view: View) -> Sequence[str]:
+        """Return lines to print below stacks that the user has requested."""
+
+    def on_run_end(self, now: float) -> None:
+        """Print the remaining findings before the summary."""
+
+
+class Survival(Protocol):
+    """Part by which ranks outlive the failure of another: `survivors.py`."""
+
+    def on_rank_failure(self, run: RankRun) -> bool:
+        """Handle a rank's failure; return True if the part reports it and the job goes on."""
+
+    def on_host_loss(self, stop: StopReason, host: Host, lost: Sequence[RankRun]) -> bool:
+        """Handle the loss of a host and its running ranks; return True if the job goes on."""
+
+
+class DebuggerDisplay:
+    """Debuggers in ranks, as far as other parts of the launcher know them: by default none.
+
+    The part of the feature puts itself in its place, as `launcher.debuggers`.
+    """
+
+    def show(self, lines: Sequence[str]) -> bool:
+        """Show lines to a user who debugs; return False if no debugger has the terminal."""
+        return False
+
+    def on_agent_loss(self, link: AgentConnection, now: float) -> None:
+        """Handle the end or loss of an agent, whose debuggers are gone."""
+
+
+# --- all of them ---
+
+
+class LauncherParts:
+    """Parts of a launcher, by the names of their features.
+
+    Args:
+        launcher: the launcher.
+        timers: the launcher's timers; each part becomes one of them.
+
+    """
+
+    def __init__(self, launcher: JobLauncher, timers: list[Timer]) -> None:
+        self._launcher = launcher
+        self._timers = timers
+        self._parts: dict[str, LauncherPart] = {}
+
+    def __iter__(self) -> Iterator[LauncherPart]:
+        """Iterate over the parts that are loaded; handlers may load more."""
+        return iter(list(self._parts.values()))
+
+    def load(self, name: str) -> LauncherPart:
+        """Return the part of a feature or of the launcher's own; load it at its first use."""
+        part = self._parts.get(name)
+        if part is None:
+            module = import_module(_OWN.get(name, f"mcjax_launch.features.{name}.launcher"))
+            part = self._parts[name] = module.PART(self._launcher)
+            self._timers.append(part)
+            if self._launcher.policy.stopping:
+                part.on_stop(time.monotonic())
+        return part
+
+    def load_used(self) -> list[LauncherPart]:
+        """Load the parts that must exist before the ranks start, and return them."""
+        job = self._launcher.job
+        own = () if job.on_rank_failure == "stop" else (_SURVIVORS,)
+        return [self.load(name) for name in (*own, *features.list_used(job))]
+
+    def find(self, feature: str) -> LauncherPart | None:
+        """Return the part of a feature that agents may send messages for; else None."""
+        may_come = feature in self._parts or feature in features.list_for_hosts(self._launcher.job)
+        return self.load(feature) if may_come else None
+
+    def load_explanations(self) -> Explainer:
+        """Return the part that explains what happens; each start would wait for its imports."""
+        return cast("Explainer", self.load(_EXPLANATIONS))
+
+    @property
+    def explanations(self) -> Explainer | None:
+        """The part that explains what happens; None if there is nothing to explain yet."""
+        return cast("Explainer | None", self._parts.get(_EXPLANATIONS))
+
+    @property
+    def survivors(self) -> Survival | None:
+        """The part by which ranks outlive the failure of another; None if they do not."""
+        return cast("Survival | None", self._parts.get(_SURVIVORS))
+
+    def add_variables(self, rank: Rank) -> Rank:
+        """Return a rank with features' environment variables added to its own."""
+        variables = {
+            hook_environ.get_feature_variable(feature): value
+            for feature, part in self._parts.items()
+            if (value := part.get_variable(rank))
+        }
+        return rank.copy_with(env={**rank.env, **variables})

@@ -1,0 +1,113 @@
+"""Requests to the agents for the stacks of all ranks."""
+
+import time
+from collections.abc import Callable, Iterable, Sequence
+from typing import TYPE_CHECKING, NamedTuple
+
+from mcjax_launch.transport.connection import AgentConnection
+from mcjax_launch.wire import messages
+
+if TYPE_CHECKING:
+    from mcjax_launch.diagnosis.snapshots import Stack
+
+    OnComplete = Callable[[list[Stack]], None]
+
+_MOST_S = 4.0
+# Seconds more for native stacks; the agents take less.
+_MOST_NATIVE_S = 13.0
+
+
+def select_rank_stacks(stacks: "Sequence[Stack]") -> "list[Stack]":
+    """Return the stacks without those of import servers, which are no ranks."""
+    return [stack for stack in stacks if not stack.importing]
+
+
+class _Request(NamedTuple):
+    """Request: the function to call with the stacks, and which stacks to include."""
+
+    on_complete: "OnComplete"
+    all_threads: bool
+    native: bool
+
+
+class StackRequests:
+    """Queue of requests for stacks; each ends when every agent has answered, or after a time limit.
+
+    Attributes:
+        deadline: end of the wait for answers (time.monotonic); None while nothing is requested.
+
+    """
+
+    def __init__(self) -> None:
+        self.deadline: float | None = None
+        self._requests: list[_Request] = []  # the first is in progress
+        self._links: Sequence[AgentConnection] = ()
+        self._stacks: list[Stack] = []
+        self._asked: set[AgentConnection] = set()
+
+    def request(
+        self,
+        links: Iterable[AgentConnection],
+        on_complete: "OnComplete",
+        *,
+        all_threads: bool = False,
+        native: bool = False,
+    ) -> None:
+        """Ask all agents for stacks, after earlier requests; do nothing if an equal request waits.
+
+        Args:
+            links: the links to the agents.
+            on_complete: function called with the stacks.
+            all_threads: True to include running threads, which may crash a rank.
+            native: True to let hosts send native stacks too, which stop the ranks meanwhile.
+
+        """
+        request = _Request(on_complete, all_threads, native)
+        if request not in self._requests:
+            self._requests.append(request)
+            self._links = tuple(links)
+            if len(self._requests) == 1:
+                self._begin()
+
+    def _begin(self) -> None:
+        request = self._requests[0]
+        self.deadline = time.monotonic() + _MOST_S + _MOST_NATIVE_S * request.native
+        self._stacks = []
+        self._asked = {link for link in self._links if link.greeted and not link.ended}
+        for link in self._asked:
+            link.send(messages.RequestStacks(request.all_threads, request.native))
+
+    def record_stacks(
+        self, link: AgentConnection, stacks: messages.Stacks | messages.StacksComplete
+    ) -> None:
+        """Record a process's stacks, or that an agent has sent all of its stacks."""
+        if isinstance(stacks, messages.StacksComplete):
+            self._asked.discard(link)
+            return
+        from mcjax_launch.diagnosis.snapshots import Stack
+
+        self._stacks.append(
+            Stack(
+                stacks.rank,
+                link.host.name,
+                stacks.pid,
+                stacks.text,
+                stacks.state,
+                stacks.helper,
+                stacks.blocked,
+                stacks.importing,
+                stacks.others,
+            )
+        )
+
+    def expire(self, now: float) -> None:
+        """Pass on the stacks when all agents have answered, or the deadline has passed."""
+        if self.deadline is None:
+            return
+        if now < self.deadline and not all(link.ended for link in self._asked):
+            return
+        request, stacks = self._requests.pop(0), self._stacks
+        self.deadline = None
+        if self._requests:
+            self._begin()
+        request.on_complete(stacks)
