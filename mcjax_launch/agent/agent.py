@@ -136,10 +136,9 @@ class Agent:
         signals = Signals((signal.SIGCHLD, *ENDING))
         self.loop.watch(signals.fd, READ, lambda ready: self._read_signals(signals.read()))
         self.link.open()
+        timers = (self, self._stacks, self._stacks.native, self._usage, self.link)
         while not self._try_finish():
-            parts = self._parts.values()
-            dumps = self._stacks, self._stacks.native
-            self.loop.run_once((self, *dumps, *parts, self._usage, self.link))
+            self.loop.run_once(timers)
         if self.stays:
             signals.close()
         return self.stays
@@ -176,8 +175,8 @@ class Agent:
         """Send the rest and Bye after the ranks' end; return whether this run is over."""
         if self._leaving is None:
             return False
-        if not self.streams.drain() or not all(part.drain() for part in self._parts.values()):
-            return False  # until the launcher, or another host, takes the rest
+        if not self.streams.drain():
+            return False  # until the launcher takes the rest
         if not self.link.said_bye:
             if self.link.uplink.holds_back:
                 return False
@@ -223,8 +222,6 @@ class Agent:
         """End the ranks, because the launcher is gone; permit unlimited output, so none blocks."""
         self.stays = False
         self.streams.add_credit(_ENDLESS)
-        for part in self._parts.values():
-            part.on_launcher_loss()
         self._end_early()
 
     def _read_signals(self, signums: Iterable[int]) -> None:

@@ -49,7 +49,6 @@ class AgentPart:
 
     """
 
-    deadline: float | None = None
     #: Value of the feature's variable for its part in the ranks; "" to leave it unset.
     variable = ""
     #: Whether the agent can serve another run: the part keeps nothing open after the ranks' end.
@@ -73,16 +72,6 @@ class AgentPart:
 
     def on_ranks_end(self) -> None:
         """Finish or cancel work that needs running ranks: they are about to be ended."""
-
-    def on_launcher_loss(self) -> None:
-        """Stop sending to the launcher and waiting for it, because it is gone."""
-
-    def drain(self) -> bool:
-        """Send the feature's remaining data after the ranks' end; return whether all is sent."""
-        return True
-
-    def expire(self, now: float) -> None:
-        """Do the work that is due at `now`, if `deadline` has passed."""
 
 
 class RankStarter:
