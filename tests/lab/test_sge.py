@@ -85,9 +85,8 @@ def test_documented_commands_work(cluster: Cluster, tmp_path: Path) -> None:
     assert cluster.sge("qconf", "-spl") == "mpi\n"
     (tmp_path / "bin" / "qsub").unlink()  # here is a real one
     options = ("-pe mpi 3", f"-wd {tmp_path}", f"-o {tmp_path}/out", "-j y", f"-v PATH={path}")
-    (tmp_path / "job.sh").write_text(
-        script(*(f"#$ {option}" for option in options), "mcjax-launch train.py")
-    )
+    own_lines = (f"export MCJAX_VIA='{cluster.via}'", "mcjax-launch train.py")
+    (tmp_path / "job.sh").write_text(script(*(f"#$ {option}" for option in options), *own_lines))
     submitted = cluster.sge("env", "-C", str(tmp_path), "bash", "-ec", "qsub job.sh")
     assert "has been submitted" in submitted
     cluster.wait()
