@@ -1,7 +1,7 @@
 """Filter that hides lines of JAX and Gloo without value for the user; pure.
 
-- Gloo announces each connection on stdout, and libraries report on stderr that CUDA has no driver.
-  These lines are always hidden, and not counted.
+- Gloo announces each connection on stdout; libraries report on stderr that CUDA has no driver, and
+  ranks on GPUs that they end. These lines are always hidden, and not counted.
 - Ranks that end because another rank has failed report that at length on stderr. These follow-on
   errors are hidden, and counted, once the job ends. The verdict of a rank decides: the failure of a
   rank that failed by itself is shown; the failure that a victim has reported is hidden.
@@ -24,17 +24,17 @@ from typing import TYPE_CHECKING
 
 from mcjax_launch.console.pieces import Fragment, Lines, Piece, Stream, make_lines
 from mcjax_launch.console.shown_failures import ShownFailures, is_users
-from mcjax_launch.jax_messages.noise import (
-    GLOO_START,
+from mcjax_launch.jax_messages.colours import remove_colours
+from mcjax_launch.jax_messages.cpp_blocks import (
     LONGEST_MARK,
-    GlooListener,
-    LineClassifier,
-    Noise,
+    BlockReader,
     has_victims_mark,
-    is_stub,
-    may_have_stubs,
+    may_begin_with,
     split_at_message,
 )
+from mcjax_launch.jax_messages.gloo import GLOO_START, GlooListener
+from mcjax_launch.jax_messages.line_classifier import LineClassifier
+from mcjax_launch.jax_messages.noise import NO_NEWS, Noise
 from mcjax_launch.jax_messages.tracebacks import (
     Reader,
     Traceback,
@@ -56,8 +56,8 @@ _FLOOD = 1 << 16
 HOLD_S = 0.5
 #: and at most so many bytes of it.
 MOST_HELD = 1 << 18
-#: Seconds to wait for the rest of a Gloo line, which Gloo writes in pieces.
-GLOO_S = 2.0
+#: Seconds to wait for the rest of a line of Gloo's, which writes it in pieces, or of a C++ block.
+REST_S = 2.0
 # No noise has longer lines.
 _LONGEST_NOISE = 1 << 14
 _SAME = "of the same error"
@@ -76,7 +76,7 @@ _WORDS: dict[Noise | None, str] = {
 
 def get_patience_s(begun: bytes) -> float:
     """Return the extra seconds for which an unfinished line may wait for its end."""
-    return GLOO_S if begun.startswith(GLOO_START) else 0.0
+    return REST_S if begun.startswith(GLOO_START) or may_begin_with(begun) else 0.0
 
 
 class _Held:
@@ -125,6 +125,7 @@ class NoiseFilter:
 
     def __init__(self, shown_by: str = "-v") -> None:
         self._gloo: defaultdict[Stream, GlooListener] = defaultdict(GlooListener)
+        self._blocks: defaultdict[Stream, BlockReader] = defaultdict(BlockReader)
         self._begun_gloo: dict[Stream, bytes] = {}  # behind an unfinished line
         self._shown_by = shown_by
         self._words = dict(_WORDS)
@@ -141,7 +142,7 @@ class NoiseFilter:
         """Process a piece of a stream; return the pieces to show."""
         if piece.stream.number == frames.STDOUT:
             return self._without_gloo(piece)
-        return self._process_errors(_without_stubs(piece), now)
+        return self._process_errors(self._without_stubs(piece), now)
 
     def _without_gloo(self, piece: Piece) -> list[Piece]:
         """Return a piece of stdout without Gloo's messages: whole lines, or the ends of lines."""
@@ -169,6 +170,20 @@ class NoiseFilter:
         if (line := self._begun.add(shown)) is not None:
             listener.recognize(line)
         return [shown]
+
+    def _without_stubs(self, piece: Piece) -> list[Piece]:
+        """Return a piece of stderr without messages of JAX's C++ that are no news in any job."""
+        blocks = self._blocks[piece.stream]
+        if isinstance(piece, Lines):
+            if len(piece.data) >= _FLOOD or not blocks.may_have_stubs(piece.text):
+                return [piece]
+            return _filter_lines(piece, lambda line: _cut_stub(line, blocks))
+        if not piece.ends or not blocks.may_have_stubs(piece.text):
+            return [piece]
+        text = _cut_stub(piece.text[:-1], blocks)
+        if not text and not self._begun.get_line(piece.stream):
+            return []
+        return [piece._replace(text=(text or b"") + b"\n")]
 
     def _process_errors(self, pieces: Sequence[Piece], now: float) -> list[Piece]:
         return list(chain.from_iterable(self._process_error(piece, now) for piece in pieces))
@@ -392,11 +407,12 @@ def _cut_gloo(line: bytes, listener: GlooListener) -> bytes | None:
     return line[:at] if at > 0 and listener.recognize(line[at:]) else line
 
 
-def _without_stubs(piece: Piece) -> list[Piece]:
-    """Return a piece of stderr without lines about missing CUDA drivers."""
-    if isinstance(piece, Fragment) or len(piece.data) >= _FLOOD or not may_have_stubs(piece.text):
-        return [piece]
-    return _filter_lines(piece, lambda line: None if is_stub(line) else line)
+def _cut_stub(line: bytes, blocks: BlockReader) -> bytes | None:
+    """Return the part of a line before a message that is no news; None if that is the line."""
+    if blocks.classify(remove_colours(line)) in NO_NEWS:
+        return None
+    text, kind = split_at_message(line)
+    return text if kind in NO_NEWS else line
 
 
 def _filter_lines(lines: Lines, kept_of: Callable[[bytes], bytes | None]) -> list[Piece]:

@@ -319,7 +319,7 @@ def _has_printed_failure(run: RankRun) -> bool:
 
 def quote_last_lines(run: RankRun) -> list[str]:
     """Return the last lines of a rank's stderr, quoted, without JAX's noise."""
-    from mcjax_launch.jax_messages.noise import without_noise
+    from mcjax_launch.jax_messages.line_classifier import without_noise
 
     printed = run.stderr.splitlines()
     kept, hidden = without_noise(printed)

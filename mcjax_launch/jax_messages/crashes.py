@@ -3,7 +3,7 @@
 import re
 import signal
 
-from mcjax_launch.jax_messages.noise import has_victims_mark
+from mcjax_launch.jax_messages.cpp_blocks import has_victims_mark
 
 # Only the last lines of stderr can explain the end: a C++ stack may follow the line.
 _LAST_LINES = 300

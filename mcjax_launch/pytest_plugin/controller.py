@@ -12,8 +12,8 @@ import pytest
 from _pytest.runner import CallInfo
 
 from mcjax_launch.api.result import Result
+from mcjax_launch.jax_messages.line_classifier import without_noise
 from mcjax_launch.jax_messages.lost_peer import says_ended_by_jax
-from mcjax_launch.jax_messages.noise import without_noise
 from mcjax_launch.options.kinds import parse_duration
 from mcjax_launch.pytest_plugin import marks
 from mcjax_launch.pytest_plugin.compiled import CompiledPrograms

@@ -7,8 +7,8 @@ from typing import Any, NamedTuple
 import pytest
 from _pytest.skipping import evaluate_xfail_marks
 
+from mcjax_launch.jax_messages.line_classifier import without_noise
 from mcjax_launch.jax_messages.lost_peer import is_of_lost_peer
-from mcjax_launch.jax_messages.noise import without_noise
 from mcjax_launch.pytest_plugin import reprs
 from mcjax_launch.pytest_plugin.progress import RanksProgress
 from mcjax_launch.ranks import format_all_ranks, format_ranks

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from mcjax_launch.diagnosis.attempt import Attempt
 from mcjax_launch.diagnosis.root_cause import JobStopped, NotStarted, RankFailed
 from mcjax_launch.diagnosis.summary import Summary
-from mcjax_launch.jax_messages.noise import without_noise
+from mcjax_launch.jax_messages.line_classifier import without_noise
 from mcjax_launch.report.record import select_last_lines
 from mcjax_launch.runs.state import RunState
 from mcjax_launch.wording import escape_unprintable

@@ -10,9 +10,9 @@ from records import failure
 
 from mcjax_launch.console.noise_filter import (
     CHAIN_S,
-    GLOO_S,
     HOLD_S,
     MOST_HELD,
+    REST_S,
     SAME_S,
     NoiseFilter,
     get_patience_s,
@@ -20,7 +20,8 @@ from mcjax_launch.console.noise_filter import (
 from mcjax_launch.console.pieces import Fragment, Lines, Piece, Stream, make_lines
 from mcjax_launch.console.renderers import Plain
 from mcjax_launch.console.unfinished import MOMENT_S, UnfinishedLines
-from mcjax_launch.jax_messages.noise import LineClassifier, Noise, without_noise
+from mcjax_launch.jax_messages.line_classifier import LineClassifier, without_noise
+from mcjax_launch.jax_messages.noise import NO_NEWS, Noise
 from mcjax_launch.jax_messages.tracebacks import CHAINS
 from mcjax_launch.runs.rank_run import Verdict
 from mcjax_launch.wire import frames
@@ -126,8 +127,7 @@ def test_chunk_borders_do_not_matter(name: str) -> None:
         b"0: " + shown_of.get(line, line) + b"\n" for line, kind in lines if kind is None
     )
     count = sum(
-        kind not in (None, Noise.GLOO, Noise.STUB) or (kind is None and line in shown_of)
-        for line, kind in lines
+        kind not in (None, *NO_NEWS) or (kind is None and line in shown_of) for line, kind in lines
     )
     for chunks in cuts(b"".join(line + b"\n" for line, _ in lines)):
         noise = NoiseFilter()
@@ -197,10 +197,10 @@ def test_partly_shown_line_is_shown_whole() -> None:
 def test_a_line_from_gloo_gets_more_time() -> None:
     unfinished, noise = UnfinishedLines(get_patience_s), NoiseFilter()
     assert unfinished.feed(OUT, b"[Gloo] Rank 0 is", 5.0) == []
-    assert unfinished.deadline == 5.0 + MOMENT_S + GLOO_S
-    assert unfinished.expire(5.0 + GLOO_S) == []
-    [whole] = unfinished.feed(OUT, CONNECTED.encode()[16:] + b"\n", 5.0 + GLOO_S)
-    assert noise.feed(whole, 5.0 + GLOO_S) == []
+    assert unfinished.deadline == 5.0 + MOMENT_S + REST_S
+    assert unfinished.expire(5.0 + REST_S) == []
+    [whole] = unfinished.feed(OUT, CONNECTED.encode()[16:] + b"\n", 5.0 + REST_S)
+    assert noise.feed(whole, 5.0 + REST_S) == []
 
 
 def test_flood_passes_unchanged() -> None:
@@ -252,6 +252,39 @@ def test_text_that_begins_like_gloo_is_shown_whole() -> None:
 def test_missing_driver_message_is_always_hidden() -> None:
     noise = NoiseFilter()
     assert passed(noise, ERR, f"one\n{NO_DRIVER}\ntwo\n".encode(), 0.0) == b"one\ntwo\n"
+
+
+@pytest.mark.parametrize("name", [name for name in STREAMS if "on a GPU ends" in name])
+@pytest.mark.parametrize("ending", [False, True])
+def test_a_gpus_end_is_hidden_in_every_job(name: str, ending: bool) -> None:
+    """Also in one that ends well; another thread's lines are shown."""
+    lines = [(line.encode() + b"\n", kind) for line, kind in STREAMS[name]]
+    kept = b"".join(b"0: " + line for line, kind in lines if kind is None)
+    for chunks in cuts(b"".join(line for line, _ in lines)):
+        noise = NoiseFilter()
+        if ending:
+            job_ends(noise, 1, own_term=True, now=0.0)
+        assert shown(chunks, ERR, noise) == kept
+        assert noise.pop_mentions() == noise.expire(math.inf) == []
+
+
+def test_a_line_of_a_gpus_end_gets_more_time() -> None:
+    for line, kind in STREAMS["a rank on a GPU ends"]:
+        begun = line.encode()[:20]
+        assert get_patience_s(begun) == (REST_S if begun and kind else 0.0)
+
+
+@pytest.mark.parametrize("begun", [b"", BAR])
+@pytest.mark.parametrize("is_shown_before", [False, True])
+def test_a_gpus_end_after_an_unfinished_line_is_hidden(begun: bytes, is_shown_before: bool) -> None:
+    stream = STREAMS["a rank on a GPU ends after rank 0"]
+    block = [line.encode() + b"\n" for line, kind in stream if kind is Noise.END]
+    unfinished, noise, said = UnfinishedLines(), NoiseFilter(), b""
+    for chunk in (begun, b"".join(block[:3]), b"".join(block[3:])):
+        pieces = unfinished.feed(ERR, chunk, 0.0)
+        pieces += unfinished.expire(MOMENT_S) if is_shown_before else []
+        said += b"".join(bytes_of(noise.feed(piece, 0.0)) for piece in pieces)
+    assert said == (begun + b"\n" if begun else b"")
 
 
 def test_nothing_is_hidden_before_a_failure() -> None:

@@ -117,7 +117,7 @@ def test_screen_and_summary_agree_on_reports(name: str, is_late: bool, is_first:
 @pytest.mark.parametrize("status", [-ABRT, -SEGV, 3, None])
 def test_screen_and_summary_agree_on_streams(name: str, status: int | None) -> None:
     """Of a rank that has reported nothing all is shown, unless it is a victim or was ended."""
-    lines = [(line, kind) for line, kind in STREAMS[name] if kind is not Noise.STUB]
+    lines = [(line, kind) for line, kind in STREAMS[name] if kind not in (Noise.STUB, Noise.END)]
     text = "".join(f"{line}\n" for line, _ in lines)
     run = end(0, 1, status or -KILL, () if status else (signal.SIGTERM, KILL), stderr=text)
     others = [end(1, 2, -KILL)] if run.failed else [end(1, 0, -KILL)]

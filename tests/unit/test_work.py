@@ -30,7 +30,7 @@ from mcjax_launch.diagnosis.snapshots import Stack, format_stacks
 from mcjax_launch.errors import LaunchError
 from mcjax_launch.features.preload.agent.import_server import Importer
 from mcjax_launch.hook import spmd_program
-from mcjax_launch.jax_messages import known_errors, lost_peer, noise, tracebacks
+from mcjax_launch.jax_messages import known_errors, line_classifier, lost_peer, tracebacks
 from mcjax_launch.job import hosts, placeholders
 from mcjax_launch.pytest_plugin import controller
 from mcjax_launch.ranks import parse_ranges
@@ -330,7 +330,7 @@ def import_slowly(text: str) -> None:
 
 
 def diagnose(text: str) -> None:
-    noise.without_noise(text.splitlines())
+    line_classifier.without_noise(text.splitlines())
     known_errors.find_known_error(text)
     known_errors.parse_wrong_devices(text, text)
     lost_peer.is_of_lost_peer("XlaRuntimeError", text)
