@@ -68,7 +68,7 @@ _LIST = (b"(stopped sending heartbeats):", b"Some timed out task names:")
 _TASK = rb"\d+|/job:[\w/:]+"
 _STACK = rb"\*\*\* Check failure stack trace: \*\*\*|    @ +0x[0-9a-f]+ .*"
 # The head of a victim's block holds one of these,
-_VICTIM_MARKS = (_FATAL, _POLLING, b" from coordination service")
+_VICTIM_MARKS = (_FATAL, _POLLING, b" coordination service")
 LONGEST_MARK = max(map(len, _VICTIM_MARKS))
 # that of a block which is always hidden one of these,
 _STUB_MARKS = (

@@ -306,6 +306,22 @@ def test_a_victims_errors_are_held_until_the_failure_is_known() -> None:
     assert passed(noise, streams[1], ERRORS + b"next\n", 5.3) == ERRORS + b"next\n"
 
 
+@pytest.mark.parametrize(
+    "name",
+    ["a rank left, and another one waits at a barrier on a GPU", "the exit barrier has failed"],
+)
+def test_whole_blocks_are_held_until_the_failure_is_known(name: str) -> None:
+    block = [line.encode() + b"\n" for line, kind in STREAMS[name] if kind]
+    for cut in range(1, len(block)):
+        noise = NoiseFilter()
+        for part in (block[:cut], block[cut:]):
+            assert passed(noise, ERR, b"".join(part), 5.0) == b""
+        assert job_ends(noise, 1, own_term=True, now=5.2) == []
+        assert noise.pop_mentions() == [
+            f"hid {len(block)} lines of follow-on errors; -v shows them"
+        ]
+
+
 def test_not_too_much_is_held_back() -> None:
     noise, flood = NoiseFilter(), b"x" * MOST_HELD + b"\n"
     passed(noise, ERR, ERRORS, 0.0)
