@@ -10,6 +10,7 @@ from pathlib import Path
 
 import psutil
 import pytest
+from histories import STREAMS
 from jobs import Jobs
 from remote import FAKE_SSH
 from screen import Screen
@@ -42,6 +43,19 @@ def test_any_bytes_pass_through(jobs: Jobs, tmp_path: object) -> None:
     assert ended.out == b"".join(b"[0] " + line + b"\n" for line in shown.split(b"\n"))
     with open(f"{tmp_path}/0.out", "rb") as log:
         assert log.read() == data
+
+
+@pytest.mark.parametrize("status", [0, 3])
+def test_a_gpus_end_is_in_log_files_alone(jobs: Jobs, tmp_path: Path, status: int) -> None:
+    stream = STREAMS["a rank on a GPU ends after rank 0"]
+    data = "".join(f"{line}\n" for line, kind in stream if kind).encode()
+    write = f"os.write(2, {data[:300]!r}); os.write(2, {data[300:]!r})"
+    program = f"import os, sys; {write}; sys.exit({status})"
+    ended = jobs.run("-n", 2, "--log-dir", tmp_path, *python(program))
+    assert ended.status == status
+    assert lines_of(0, ended.stderr) == lines_of(1, ended.stderr) == []
+    assert "hid " not in ended.report
+    assert [(tmp_path / f"{rank}.err").read_bytes() for rank in range(2)] == [data] * 2
 
 
 def test_output_just_before_a_kill_is_shown(jobs: Jobs) -> None:
