@@ -212,9 +212,9 @@ class NoiseFilter:
             return []
         return self._select_pieces(held.pieces, bytes(held.text))
 
-    def announce_failure(self, rank: int, text: str) -> None:
-        """Record the text that a failing rank will print; hide it if another rank's is equal."""
-        self._failures.announce(rank, text)
+    def announce_failure(self, rank: int, failure: "Failed") -> None:
+        """Record a failure without calls; what the rank prints is hidden if another's is equal."""
+        self._failures.announce(rank, failure)
 
     def set_verdict(self, rank: int, verdict: Verdict | None, failure: "Failed | None") -> None:
         """Record the verdict on a rank, before the job ends.

@@ -37,30 +37,36 @@ class ShownFailures:
         self._behind: dict[Stream, set[bytes]] = {}  # by the first stream with these lines
         self._texts: dict[str, int] = {}  # of failures: the first rank that has printed it
         self._announced: dict[int, deque[bytes]] = {}  # by rank: lines that it is about to print
+        self._in_groups: set[int] = set()  # ranks of which these are a group of exceptions
         self._failed: dict[int, bool] = {}  # by themselves: whether their failure is reported
         self._victims: dict[int, Failed] = {}  # by rank: what it has reported
 
     # --- what is known of ranks ---
 
-    def announce(self, rank: int, text: str) -> None:
-        """Record the text that a failing rank is about to print."""
+    def announce(self, rank: int, failure: Failed) -> None:
+        """Record a failure without calls that a rank has reported and is about to print."""
+        text = failure.summary if failure.exited else failure.traceback
         if text and self._texts.setdefault(text, rank) != rank:
-            self._expect(rank, text)
+            self._expect(rank, text, failure)
 
     def set_verdict(self, rank: int, verdict: Verdict | None, failure: Failed | None) -> None:
         """Record the verdict on a rank; without a verdict, forget all facts about the rank."""
         if verdict is None:
             for known in (self._failed, self._victims, self._announced):
                 known.pop(rank, None)
+            self._in_groups.discard(rank)
         elif verdict is Verdict.FAILED:
             self._failed[rank] = failure is not None
         elif verdict is Verdict.VICTIM and failure is not None:
             self._victims[rank] = failure
-            self._expect(rank, failure.summary if failure.exited else _split_exception(failure)[1])
+            text = failure.summary if failure.exited else _split_exception(failure)[1]
+            self._expect(rank, text, failure)
 
-    def _expect(self, rank: int, text: str) -> None:
+    def _expect(self, rank: int, text: str, failure: Failed) -> None:
         lines = (line.strip().encode("utf-8", "replace") for line in text.splitlines())
         self._announced[rank] = deque(lines)
+        if not failure.exited and not failure.has_calls:
+            self._in_groups.add(rank)
 
     def announces(self, rank: int) -> bool:
         """Return whether a rank will print a known text, whose lines may be hidden."""
@@ -84,7 +90,7 @@ class ShownFailures:
         line = remove_colours(line)
         if lines and line.strip() == lines[0]:
             lines.popleft()
-        elif victim is None or not _is_group(victim) or not is_in_group(line):
+        elif rank not in self._in_groups or not is_in_group(line):
             return None
         return Noise.SAME if victim is None else Noise.TRACEBACK
 
@@ -165,11 +171,6 @@ def _split_exception(failure: Failed) -> tuple[str, str]:
     raised = failure.handled if failure.exited else failure
     first, _, rest = raised.summary.partition("\n") if raised is not None else ("", "", "")
     return first, rest
-
-
-def _is_group(failure: Failed) -> bool:
-    """Return whether Python prints a failure as a group of exceptions."""
-    return not failure.exited and not failure.has_calls
 
 
 def _make_traceback_key(traceback: Traceback) -> tuple[object, ...]:

@@ -63,7 +63,7 @@ class RankReports:
 
         rank, said = message.rank, message.message
         if isinstance(said, hook_messages.Failed) and message.main and not said.has_calls:
-            self._console.announce_failure(rank, said.summary)
+            self._console.announce_failure(rank, said)
         has_failed = hook_events.apply(self._state, message, time.monotonic())
         self._report_event(rank, said)
         if has_failed:

@@ -6,6 +6,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from histories import leaves
+from records import failure
 
 from mcjax_launch.console.console import Console
 from mcjax_launch.console.prefix import RankLabel
@@ -258,7 +260,8 @@ def test_equal_texts_of_failures_are_shown_once(console: Make, capfd: Capture) -
     printed = [f"  {text}\n", f"  {text}\n".replace("    def", "log\n    def"), "else\n"]
     three = console(3)
     for rank, said in enumerate(printed):
-        three.announce_failure(rank, text if said != "else\n" else "other")
+        told = text if said != "else\n" else "other"
+        three.announce_failure(rank, failure("SyntaxError: invalid", traceback=told))
         for at in range(0, len(said), 7):
             three.feed(rank, STDERR, said[at : at + 7].encode())
     three.finish_ranks()
@@ -270,7 +273,7 @@ def test_equal_texts_of_failures_are_shown_once(console: Make, capfd: Capture) -
 def test_text_of_a_hidden_rank_hides_no_text(console: Make, capfd: Capture) -> None:
     screen = console(2, show=(1,))
     for rank in range(2):
-        screen.announce_failure(rank, "no data")
+        screen.announce_failure(rank, leaves("no data"))
         screen.feed(rank, STDERR, b"no data\n")
     assert capfd.readouterr().err == "[1] no data\n"
 

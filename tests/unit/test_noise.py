@@ -5,7 +5,7 @@ import random
 import re
 
 import pytest
-from histories import STREAMS
+from histories import STREAMS, group
 from records import failure
 
 from mcjax_launch.console.noise_filter import (
@@ -484,6 +484,19 @@ def test_an_error_of_all_ranks_is_shown_once(culprit: int, late: bool) -> None:
     assert bytes_of(noise.expire(3.0)).count(b"\n") == 8
     assert passed(noise, other, error(9, 3) + b"end\n", 1.0) == b"end\n"
     assert noise.pop_mentions() == ["hid 12 lines of the same error in ranks 1-3; -v shows them"]
+
+
+def test_an_exception_group_of_all_ranks_is_shown_once() -> None:
+    """It is printed without a traceback's first line, so only reports tell that it is the same."""
+    noise, said = NoiseFilter(), b""
+    failed = group("KeyError: 3")
+    other = failed.copy_with(traceback=failed.traceback.replace("tasks", "steps"))
+    for rank, told in enumerate((failed, failed, other)):
+        noise.announce_failure(rank, told)
+        said += passed(noise, Stream(rank, frames.STDERR), f"{told.traceback}end\n".encode(), 1.0)
+    shown = [f"{failed.traceback}end\n", "end\n", f"{other.traceback}end\n"]
+    assert said.decode() == "".join(shown)
+    assert noise.pop_mentions() == ["hid 2 lines of the same error in rank 1; -v shows them"]
 
 
 def test_late_end_of_an_error_belongs_to_it() -> None:
