@@ -119,10 +119,10 @@ def text_of(dom: str, name: str) -> str:
 def test_page_shows_a_failed_job(jobs: Jobs, tmp_path: Path, browse: Browse) -> None:
     page = tmp_path / "run.html"
     options = ["-n", 2, "-d", 1, "--max-restarts", 1, "--report", page]
-    assert jobs.run(*options, PROGRAMS / "fail.py", "raise").status == 1
+    assert jobs.run(*options, PROGRAMS / "fail.py", "late").status == 1
     dom, other = browse(View(page), View(page, "attempt=1&rank=0"))
     assert text_of(dom, "words") == "rank 1 failed: ValueError: bad batch"
-    assert "fail.py:19 in fail" in text_of(dom, "where")
+    assert "fail.py:22 in fail" in text_of(dom, "where")
     assert rows(dom) == [1, 0]
     assert "root cause" in row(dom, 1)
     assert 'class="held"' in row(dom, 1)

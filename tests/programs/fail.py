@@ -4,6 +4,7 @@ import atexit
 import os
 import signal
 import sys
+import time
 
 import jax
 from jax.experimental import multihost_utils
@@ -14,7 +15,9 @@ way, culprit = sys.argv[1], int(sys.argv[2]) if len(sys.argv) > 2 else 1
 
 
 def fail() -> None:
-    if way == "raise":
+    if way == "late":  # after the usage of the ranks is known
+        time.sleep(2)
+    if way in ("raise", "late"):
         atexit.register(print, "saved in atexit", flush=True)
         raise ValueError("bad batch")
     if way == "agent":  # its host is lost, as far as the launcher can see
