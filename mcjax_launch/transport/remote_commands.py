@@ -23,7 +23,7 @@ TEMPLATE_GREETING_S = 60.0
 #: The same on this machine, which needs no network but may be busy.
 LOCAL_GREETING_S = 60.0
 
-_PACKAGE = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+_PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 _LOCAL = """
 import sys
 sys.path[:0] = [{root!r}]
