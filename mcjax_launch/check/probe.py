@@ -23,6 +23,8 @@ MARK = "mcjax-check: "
 FOLDERS = "MCJAX_CHECK_FOLDERS"
 # Set if there is a hook, which fills in initialize() without arguments.
 _HOOK = "MCJAX_HOOK_SOCKET"
+# Path of the socket at which rank 0 listens, unless its jax needs an address.
+_SOCKET = "MCJAX_HOOK_COORDINATOR"
 # The hook's package (`hook/site/`).
 _PACKAGE = "_mcjax_launch"
 # Packages besides jax itself that let it use accelerators, and connect these.
@@ -218,7 +220,9 @@ def report_sum() -> None:
     every, mine = jax.devices(), jax.local_devices()
     found = time.monotonic()
     report(
-        coordinator=os.environ["JAX_COORDINATOR_ADDRESS"],
+        coordinator="a private socket"
+        if os.path.exists(os.environ.get(_SOCKET, ""))
+        else os.environ["JAX_COORDINATOR_ADDRESS"],
         devices=count_kinds(mine),
         slice=getattr(mine[0], "slice_index", 0),  # 0 if this jax does not know it
         import_s=imported - began,

@@ -97,6 +97,11 @@ def is_left_open(
     return is_ours or all(given.get(name) is None for name in names)
 
 
+def is_private(environ: Mapping[str, str]) -> bool:
+    """Return whether rank 0 of this machine's job listens at the job's private socket."""
+    return os.path.exists(environ.get(COORDINATOR, ""))
+
+
 def check_loopback(address: str, count: object) -> None:
     """Raise an error for a loopback address if that interface is down: gRPC would retry forever.
 

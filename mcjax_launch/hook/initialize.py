@@ -262,7 +262,7 @@ class Initialization:
         self._link.dump_others_when_asked()
         process_id = _convert_to_int(filled["process_id"])
         if process_id is not None:
-            self._link.send(Joined(process_id))
+            self._link.send(Joined(process_id, coordinator.is_private(self._environ)))
 
     def _wrap_shutdown(self, real: Callable[..., Any]) -> Callable[..., Any]:
         """Return a wrapper of shutdown() that reports the call and its return.

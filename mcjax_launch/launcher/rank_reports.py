@@ -76,17 +76,21 @@ class RankReports:
         self._shorten_grace()
 
     def _report_event(self, rank: int, said: hook_messages.HookMessage) -> None:
-        host = self._state.ranks[rank].host
+        host, call = self._state.ranks[rank].host, self._state.ranks[rank].membership.call
+        is_first = rank == min(self._state.ranks)
         match said:
             case hook_messages.Joining():
                 self._events.report("joining", rank=rank, host=host)
-                if said.replaced and rank == min(self._state.ranks):
+                if said.replaced and is_first:
                     self._console.show_detail(
                         f"initialize(){f' at {said.where}' if said.where else ''} names "
                         f"{said.replaced}, a placeholder: using the job's own coordinator"
                     )
             case hook_messages.Joined():
                 self._events.report("joined", rank=rank, host=host)
+                if is_first and call is not None:
+                    address = "a private socket" if said.private else call.coordinator_address
+                    self._console.show_detail(f"rank {rank} joined at {address}")
             case hook_messages.Failed() if not self._state.ranks[rank].was_interrupted:
                 self._events.report("failed", rank=rank, host=host, message=describe_failure(said))
 

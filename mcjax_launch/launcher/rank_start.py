@@ -32,7 +32,7 @@ def start_ranks(launcher: JobLauncher, plan: Plan) -> None:
         part.on_begin(plan, time.monotonic())
     show = launcher.console.show_detail
     ranks = format_count(len(plan.ranks), "rank")
-    show(f"job {plan.job_id}: {ranks}, coordinator {plan.coordinator}")
+    show(f"job {plan.job_id}: {ranks}, JAX_COORDINATOR_ADDRESS={plan.coordinator}")
     _report_devices(launcher, plan)
     for host in launcher.startup.portable:
         show(f"{host.name}: portable mode, without the features that need Linux")

@@ -64,9 +64,13 @@ class Joining(HookMessage):
 
 
 class Joined(HookMessage):
-    """Notice that initialize() has returned."""
+    """Notice that initialize() has returned.
+
+    `private` is True if rank 0 listens at the job's private socket, not at its address.
+    """
 
     process_id: int
+    private: bool = False
 
 
 class NotJoined(HookMessage):

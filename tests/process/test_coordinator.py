@@ -1,6 +1,7 @@
 """Where rank 0 of a local job listens: real launchers and sockets, and a stand-in for jax."""
 
 import os
+import re
 import shutil
 import stat
 import subprocess
@@ -75,6 +76,20 @@ def test_placeholder_is_named_with_verbose(jobs: Jobs, stand_in: Path) -> None:
     ended = jobs.run(*words, env={"PYTHONPATH": str(stand_in)})
     line = "initialize() at <string>:3 names localhost:10000, a placeholder: using the job's own"
     assert ended.report.count(line) == 1, ended.stderr
+
+
+@pytest.mark.parametrize(
+    ("program", "place"), [(BARE, "a private socket"), (EXPLICIT, r"127\.0\.0\.1:\d+")]
+)
+def test_verbose_names_where_the_ranks_meet(
+    jobs: Jobs, stand_in: Path, program: str, place: str
+) -> None:
+    code = f"import os, jax\nrank = os.environ['JAX_PROCESS_ID']\n{program}"
+    words = ["-v", "-n", 2, sys.executable, "-c", code]
+    report = jobs.run(*words, env={"PYTHONPATH": str(stand_in)}).report
+    found = re.findall(r"(?:rank 0 joined|coordinator) .*", report)
+    assert len(found) == 1, report
+    assert re.fullmatch(f"rank 0 joined at {place}", found[0])
 
 
 def test_local_service_of_the_program_is_its_own(jobs: Jobs, stand_in: Path) -> None:
