@@ -261,7 +261,8 @@ def test_killed_agent_ends_the_job(jobs: Jobs, victim: str) -> None:
 
 
 IMPORTS_JAX = "import jax.distributed, os, time; print('ready pid', os.getpid(), flush=True)"
-LASTS = f"{IMPORTS_JAX}; time.sleep(1000)"
+IGNORES = "import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN)"
+LASTS = f"{IGNORES}; {IMPORTS_JAX}; time.sleep(1000)"
 RESTARTS = f"{IMPORTS_JAX}; os.environ.get('MCJAX_RANK_RESTART') or os._exit(3); time.sleep(1000)"
 
 
@@ -269,7 +270,7 @@ RESTARTS = f"{IMPORTS_JAX}; os.environ.get('MCJAX_RANK_RESTART') or os._exit(3);
 @pytest.mark.parametrize(
     ("options", "ready", "program"),
     [
-        (("--preload", "none"), 2, bash(WAIT)),
+        (("--preload", "none"), 2, bash(f"trap '' TERM; {WAIT}")),
         (("--preload", "none", "--no-hook"), 2, (sys.executable, "-c", LASTS)),
         (("--preload", "json"), 2, (sys.executable, "-c", LASTS)),
         (("--preload", "none", "--on-rank-failure", "restart"), 4, (sys.executable, "-c", RESTARTS)),
@@ -279,7 +280,7 @@ RESTARTS = f"{IMPORTS_JAX}; os.environ.get('MCJAX_RANK_RESTART') or os._exit(3);
 def test_ranks_die_with_launcher_agent_and_guardian(
     jobs: Jobs, tmp_path: Path, options: tuple[str, ...], ready: int, program: tuple[str, ...]
 ) -> None:
-    """Nobody is left who could end the ranks: the kernel does."""
+    """Nobody is left who could end the ranks: the kernel kills them, also if they ignore SIGTERM."""
     make_stand_in(tmp_path)
     env = {"PYTHONPATH": str(tmp_path)}
     running = jobs.start("-n", 2, *options, *program, env=env)

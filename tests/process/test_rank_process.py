@@ -4,7 +4,7 @@ import shutil
 from pathlib import Path
 
 import pytest
-from jobs import PORTABLE, Jobs
+from jobs import LAUNCHER, PORTABLE, Jobs
 from remote import FAKE_SSH
 
 import mcjax_launch
@@ -44,12 +44,19 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def seen(jobs: Jobs, folder: Path, way: str, *options: object, **environ: str) -> list[str]:
+def seen(
+    jobs: Jobs,
+    folder: Path,
+    way: str,
+    *options: object,
+    launcher: list[str] | None = None,
+    **environ: str,
+) -> list[str]:
     """What two ranks see that are started in this way; nothing else is printed."""
     words, arguments, again, forked = WAYS[way]
     where = ["--hosts", "a:2"] if "--via" in words else ["-n", 2]
     command = ["--no-prefix", *where, *words, *options, "program.py", *arguments]
-    ended = jobs.run(*command, cwd=folder, env={SCALE: "0.1", **environ})
+    ended = jobs.run(*command, launcher=launcher, cwd=folder, env={SCALE: "0.1", **environ})
     assert ended.status == 0, ended.stderr
     begins = [f"rank={rank} again={again} forked={forked and not PORTABLE} " for rank in range(2)]
     lines = sorted(ended.stdout.splitlines())
@@ -61,6 +68,13 @@ def seen(jobs: Jobs, folder: Path, way: str, *options: object, **environ: str) -
 def test_nice_holds_for_rank_and_session(jobs: Jobs, folder: Path, way: str) -> None:
     """The rank's session too, without which Linux would not heed it."""
     assert seen(jobs, folder, way, "--nice", 7) == ["nice=7 group=7 alarm=0"] * 2
+
+
+@pytest.mark.parametrize("way", ["spawned", "forked"])
+def test_higher_inherited_nice_value_is_kept(jobs: Jobs, folder: Path, way: str) -> None:
+    niced = ["nice", "-n", "10", *LAUNCHER]
+    for line in seen(jobs, folder, way, "--nice", 5, launcher=niced):
+        assert line.startswith("nice=10 ")
 
 
 @pytest.mark.only_linux("lets a process act before its program")

@@ -66,6 +66,26 @@ def wait(console: Console) -> None:
         console.expire(due)
 
 
+def test_own_lines_never_act_on_the_terminal(console: Make, capfd: Capture) -> None:
+    """They name files and hosts, whose names may hold anything."""
+    own = console(verbose=True)
+    own.say("--compile-cache /tmp/\x1b[2J is not used")
+    own.note("\x9b1m\nsecond \x07")
+    own.show_detail("\x1b]0;title")
+    own.show_summary(["failed: \x1b[31m", "\x1b[0m"], alarm=True)
+    assert capfd.readouterr().err.splitlines() == [
+        f"mcjax-launch: {line}"
+        for line in (
+            "--compile-cache /tmp/\\x1b[2J is not used",
+            "\\x9b1m",
+            "second \\x07",
+            "\\x1b]0;title",
+            "failed: \\x1b[31m",
+            "\\x1b[0m",
+        )
+    ]
+
+
 def test_lines_keep_their_streams(console: Make, capfd: Capture) -> None:
     both = console()
     both.feed(0, STDOUT, b"a\nb")

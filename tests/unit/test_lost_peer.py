@@ -131,14 +131,18 @@ SHARING = 'File "/v/site-packages/jax/_src/compiler.py", line 754 in _compile_an
 TUNING = 'File "/v/site-packages/jax/_src/compiler.py", line 310 in backend_compile'
 
 
-@pytest.mark.parametrize(("frame", "idle_s", "words"), [
-    (SHARING, 0.0, "jit(step) at t.py:9 for another rank's program (jax_share_binary_between_hosts is on)"),
-    (TUNING, 20.0, "jit(step) at t.py:9 for another rank's program"),
-    (TUNING, 3.0, ""),  # it compiles
+@pytest.mark.parametrize(("frame", "idle_s", "awaited", "words"), [
+    (SHARING, 0.0, -1, "jit(step) at t.py:9 for another rank's program (jax_share_binary_between_hosts is on)"),
+    (TUNING, 20.0, -1, "jit(step) at t.py:9 for another rank's program"),
+    (TUNING, 20.0, 0, "jit(step) at t.py:9 by rank 0"),
+    (TUNING, 3.0, -1, ""),  # it compiles
 ])  # fmt: skip
-def test_compilation_of_a_missing_rank_is_mentioned(frame: str, idle_s: float, words: str) -> None:
+def test_compilation_of_a_missing_rank_is_mentioned(
+    frame: str, idle_s: float, awaited: int, words: str
+) -> None:
     state = run_of(2, joins=True)
     say(state, 1, hook.Compiling("jit_step", "t.py:9", "cpu"), 3.0)
+    state.ranks[1].compilations.awaits = awaited
     state.ranks[1].compilations.record_usage(0.0, 3.0 + idle_s)
     stack = Stack(1, "h", 7, f"Stack (most recent call first):\n  {frame}\n")
     found = RankSnapshot(state.ranks[1], stack).shared_compilation

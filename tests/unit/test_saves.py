@@ -113,6 +113,16 @@ def test_removed_folder_is_named(tmp_path: Path, way: str) -> None:
     ]
 
 
+def test_rename_of_a_folder_keeps_the_watch_on_longer_names(tmp_path: Path) -> None:
+    for name in ("model", "models"):
+        (tmp_path / name).mkdir()
+    watched = WatchedFolders([Watched(str(tmp_path))])
+    (tmp_path / "model").rename(tmp_path / "other")
+    assert watched.read_saved_paths() == []
+    (tmp_path / "models" / "a.py").touch()
+    assert watched.read_saved_paths() == [str(tmp_path / "models" / "a.py")]
+
+
 def test_too_many_watches_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def add(self: object, folder: str) -> int:
         raise OSError(28, "No space left on device")
@@ -203,6 +213,17 @@ def test_save_during_the_end_of_the_job_is_waited_for(desk: Desk) -> None:
     desk.saves.begin()
     desk.save("b.py")
     assert desk.after(0.2) == "b.py has changed: starting again"
+
+
+def test_nothing_starts_until_every_syntax_error_is_corrected(desk: Desk) -> None:
+    desk.save("a.py", "(")
+    assert desk.after(0.2) == ""
+    desk.save("b.py")
+    assert desk.after(0.2) == ""
+    assert desk.said == ["a.py:1: SyntaxError: '(' was never closed"] * 2
+    assert not desk.saves.is_ready
+    desk.save("a.py", "()")
+    assert desk.after(0.2) == "a.py and b.py have changed: starting again"
 
 
 # --- what Python makes of them ---

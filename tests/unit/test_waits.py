@@ -320,18 +320,21 @@ def test_idle_compilation_is_a_wait(idle: dict[int, float], others: str, line: s
     assert line_of(View(state, 100.0, Positions(stacks, still))) == line
 
 
-@pytest.mark.parametrize(("idle_s", "line"), [
-    (0, ""),  # rank 2 compiles
-    (70, "ranks 0-1,3 have waited 70 s for rank 2 to compile jit(step), at train.py:12; "
+@pytest.mark.parametrize(("compiling", "idle_s", "line"), [
+    (2, 0, ""),  # it compiles
+    (2, 70, "ranks 0-1,3 have waited 70 s for rank 2 to compile jit(step), at train.py:12; "
      f"rank 2 has {IDLE.format(70)}"),
+    (0, 70, f"rank 0 has {IDLE.format(70)}; "
+     "ranks 1-3 have waited 70 s for rank 0 to compile jit(step), at train.py:12"),
 ])  # fmt: skip
-def test_ranks_wait_for_the_compiling_rank(idle_s: float, line: str) -> None:
+def test_ranks_wait_for_the_compiling_rank(compiling: int, idle_s: float, line: str) -> None:
     state = Told(join(4), 4).state
     for rank in range(4):
+        compiles = rank == compiling
         spent = state.ranks[rank].compilations
-        spent.begin(hook.Compiling("jit_step", STEP, "cpu"), 100.0 - (idle_s if rank == 2 else 70))
+        spent.begin(hook.Compiling("jit_step", STEP, "cpu"), 100.0 - (idle_s if compiles else 70))
         spent.record_usage(0.0, 100.0)
-        spent.awaits = -1 if rank == 2 else 2
+        spent.awaits = -1 if compiles else compiling
     view = View(state, 100.0, Positions([], dict.fromkeys(range(4), 2.0)))
     assert line_of(view) == line
 

@@ -108,10 +108,10 @@ def test_kept_programs_are_never_writable_by_every_user(tmp_path: Path) -> None:
 
 
 def test_each_new_writer_searches_a_full_folder(tmp_path: Path) -> None:
-    """As processes that write a program each do."""
-    for number in range(30):
-        put(Store(str(tmp_path), 1024 * KIB), str(number), 100 * KIB)
-        assert sum(path.stat().st_size for path in tmp_path.iterdir()) <= 1024 * KIB
+    """As processes that write a single small program each do."""
+    for number in range(150):
+        put(Store(str(tmp_path), 100 * KIB), str(number), KIB - 100)
+        assert sum(path.stat().st_size for path in tmp_path.iterdir()) <= 100 * KIB
 
 
 # --- what other users may have put there ---
