@@ -157,6 +157,11 @@ def _explain_missing_gpu(bridge: Any) -> str:
     """Return why JAX uses the CPU although there is a GPU; "" without a GPU, or if chosen."""
     if bridge.config.jax_platforms.value:
         return ""
+    from ..machine.gpus import find_hiding_setting  # as few ranks need it
+
+    # JAX's own words then name other reasons: an error of the driver, a missing plugin.
+    if hiding := find_hiding_setting(os.environ):
+        return f"{hiding} hides this machine's GPUs"
     for name, error in bridge._backend_errors.items():
         if name in GPU_PLATFORMS:
             return f"{name}: {str(error).strip().partition(chr(10))[0]}"

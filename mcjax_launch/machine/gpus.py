@@ -69,6 +69,18 @@ def find_visible_gpus(environ: Mapping[str, str], root: str = "/") -> VisibleGpu
     return _select_for_jax(found, environ)
 
 
+def find_hiding_setting(environ: Mapping[str, str], root: str = "/") -> str:
+    """Return the setting that hides all GPUs of this machine, as `CUDA_VISIBLE_DEVICES=-1`.
+
+    It is "" if there is no GPU, or no such setting. For the arguments see `find_visible_gpus`.
+    """
+    if _list_nvidia_devices(root)[0] or os.path.exists(os.path.join(root, "dev/dxg")):
+        found = _find_visible_nvidia(environ, root) if _CUDA in environ else VisibleGpus()
+    else:
+        found = _find_visible_amd(environ, root) if _list_amd_buses(root) else VisibleGpus()
+    return "" if found.count else found.counted
+
+
 def _select_for_jax(found: VisibleGpus, environ: Mapping[str, str]) -> VisibleGpus:
     """Return the GPUs among `found` that JAX_LOCAL_DEVICE_IDS selects."""
     value = environ.get(_OF_JAX, "")

@@ -60,7 +60,7 @@ def cpu_wins(machine: Machine) -> Seen:
 
 
 def hidden(machine: Machine) -> Seen:
-    """One of two ranks has CUDA_VISIBLE_DEVICES="": said at once, not after XLA's two minutes.
+    """One of two ranks has CUDA_VISIBLE_DEVICES="": named at once, not after XLA's two minutes.
 
     By its source, JAX either uses the CPU there or ends the rank; both are to be said.
     """
@@ -70,7 +70,7 @@ def hidden(machine: Machine) -> Seen:
         running.signal(signal.SIGINT)  # XLA would wait on
         ran = running.finish()
     if after is not None:
-        line = ran.first("rank 1 uses the CPU", "GPU")
+        line = ran.first("rank 1 uses the CPU", "CUDA_VISIBLE_DEVICES=''")
         return Seen(line != NOTHING, f"{line}, {after:.0f} s after the start")
     failed, hint = ran.first("rank 1 ", "failed"), ran.first("hint: JAX sees no GPU")
     well = NOTHING not in (failed, hint)
@@ -104,7 +104,7 @@ SHARING = {
         why_several="one cannot be several",
     ),
     "hidden": Check(
-        'a rank with `CUDA_VISIBLE_DEVICES=""`: said at once',
+        'a rank with `CUDA_VISIBLE_DEVICES=""`: the variable is named at once',
         hidden,
         real="there is no GPU to hide",
     ),

@@ -75,6 +75,17 @@ def test_no_rank_is_forked_from_a_process_with_a_driver(
     assert ("started afresh" in ended.report) is bool(IMPORTS[body])
 
 
+def test_variable_that_hides_the_gpus_is_named(jobs: Jobs, tmp_path: Path) -> None:
+    (tmp_path / "program.py").write_text(
+        "import os; os.environ['CUDA_VISIBLE_DEVICES'] = ''\n"
+        "import jax; jax.distributed.initialize(); jax.devices()"
+    )
+    ended = jobs.run("-n", 2, "program.py", launcher=MADE_UP_GPUS, cwd=tmp_path)
+    assert ended.status == 0, ended.stderr
+    line = "although there are GPUs: CUDA_VISIBLE_DEVICES='' hides this machine's GPUs (if you"
+    assert f"all ranks use the CPU, {line}" in ended.report
+
+
 @pytest.mark.parametrize("session", documented.at(documented.GPUS), ids=str)
 def test_documented_command_shares_the_gpus(jobs: Jobs, tmp_path: Path, session: Session) -> None:
     [step] = session.steps

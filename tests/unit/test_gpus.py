@@ -12,7 +12,7 @@ from mcjax_launch.errors import LaunchError
 from mcjax_launch.job.devices import GpuShares, describe_gpus, share_out
 from mcjax_launch.job.hosts import Host
 from mcjax_launch.job.job import Job
-from mcjax_launch.machine.gpus import find_visible_gpus
+from mcjax_launch.machine.gpus import find_hiding_setting, find_visible_gpus
 from mcjax_launch.wire.hook_messages import Backend
 from mcjax_launch.wire.messages import VisibleGpus
 
@@ -194,6 +194,27 @@ def test_absent_amd_device_is_not_counted(tmp_path: Path) -> None:
     amd(tmp_path, 128, 129)
     (tmp_path / "dev/dri/renderD129").unlink()
     assert find_visible_gpus({}, str(tmp_path)).count == 1
+
+
+@pytest.mark.parametrize(
+    ("environ", "of_nvidia", "of_amd"),
+    [
+        ({CUDA: ""}, "CUDA_VISIBLE_DEVICES=''", "CUDA_VISIBLE_DEVICES=''"),
+        ({CUDA: "-1"}, "CUDA_VISIBLE_DEVICES=-1", "CUDA_VISIBLE_DEVICES=-1"),
+        ({CUDA: "7"}, "CUDA_VISIBLE_DEVICES=7", "CUDA_VISIBLE_DEVICES=7"),
+        ({"HIP_VISIBLE_DEVICES": ""}, "", "HIP_VISIBLE_DEVICES=''"),
+        ({"ROCR_VISIBLE_DEVICES": "", CUDA: "0"}, "", "ROCR_VISIBLE_DEVICES=''"),
+        *[({CUDA: "1"}, "", ""), ({IDS: "9"}, "", ""), ({}, "", "")],
+    ],
+)
+def test_setting_that_hides_all_gpus_is_found(
+    environ: dict[str, str], of_nvidia: str, of_amd: str, tmp_path: Path
+) -> None:
+    nvidia(tmp_path / "nvidia", 0, 1)
+    amd(tmp_path / "amd", 128, 129)
+    roots = ("nvidia", "amd", "none")
+    found = [find_hiding_setting(environ, str(tmp_path / root)) for root in roots]
+    assert found == [of_nvidia, of_amd, ""]
 
 
 # --- sharing ---
