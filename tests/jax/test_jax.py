@@ -106,24 +106,26 @@ def test_each_way_to_pass_coordinates_works(jobs: Jobs, way: str) -> None:
     ("way", "culprit", "status", "words"),
     [
         ("raise", 1, 1, "ValueError: bad batch"),
+        ("raise", 0, 1, "ValueError: bad batch"),
         ("SIGKILL", 1, 137, "killed by SIGKILL (an external kill -9"),
         ("SIGKILL", 0, 137, "killed by SIGKILL (an external kill -9"),
     ],
-    ids=["raise", "SIGKILL", "coordinator"],
+    ids=["raise", "raise at coordinator", "SIGKILL", "coordinator"],
 )
 def test_failure_ends_the_job_with_its_status(
     jobs: Jobs, tmp_path: Path, way: str, culprit: int, status: int, words: str
 ) -> None:
     """JAX alone needs 100 to 305 s for it and ends with 134."""
-    options = ["-n", 2, "--grace", "1", "--log-dir", tmp_path]
+    options = ["-n", 2, "--grace", "2", "--log-dir", tmp_path]
     ended = jobs.run(*options, PROGRAMS / "fail.py", way, culprit)
     assert ended.status == status, ended.stderr
     assert f"rank {culprit} failed: {words}" in ended.report
     assert ended.seconds < 30
     if way == "raise":
-        assert "[1] saved in atexit" in ended.stdout
-        assert "SIGTERM caught" in logs(tmp_path, "err")
+        assert f"[{culprit}] saved in atexit" in ended.stdout
         assert "SIGTERM caught" not in ended.stderr  # it is the launcher's own
+        if culprit == 0:  # whose service keeps rank 1 alive until JAX says so, within a second
+            assert "SIGTERM caught" in logs(tmp_path, "err")
 
 
 def test_no_rank_gives_up_on_a_slow_peer_at_exit(jobs: Jobs) -> None:
