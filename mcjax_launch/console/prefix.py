@@ -113,7 +113,7 @@ def wants_colour(
 
 def knows_sequences(environ: Mapping[str, str]) -> bool:
     """Return whether the terminal is known to understand control sequences."""
-    return environ.get("TERM", "dumb") != "dumb"
+    return environ.get("TERM", "") not in ("", "dumb")
 
 
 def format_time_of_day(seconds: float) -> bytes:

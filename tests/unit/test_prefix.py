@@ -52,7 +52,7 @@ def test_colour_depends_on_option_terminal_and_environment() -> None:
     """By --color, whether it is a terminal, and the environment."""
     xterm = {"TERM": "xterm"}
     assert wants_colour("auto", True, xterm) and not wants_colour("auto", False, xterm)
-    for variables in ({}, {"TERM": "dumb"}, xterm | {"NO_COLOR": "1"}):
+    for variables in ({}, {"TERM": ""}, {"TERM": "dumb"}, xterm | {"NO_COLOR": "1"}):
         assert not wants_colour("auto", True, variables)
     assert wants_colour("auto", True, xterm | {"NO_COLOR": ""})
     assert wants_colour("auto", False, {"FORCE_COLOR": "1"})
