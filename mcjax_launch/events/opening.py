@@ -26,7 +26,7 @@ class EventsTarget:
             a reader.
 
     Raises:
-        LaunchError: the place cannot be written to, or holds something else than events.
+        LaunchError: the place cannot be written to, or holds something other than events.
 
     """
 
@@ -85,7 +85,7 @@ def _check_file(path: str) -> bool:
         first = file.read(len(_FIRST_BYTES))
     if first not in (b"", _FIRST_BYTES):
         raise LaunchError(
-            f"--events {path}: holds something else than events, which would be lost: name another "
+            f"--events {path}: holds something other than events, which would be lost: name another "
             "file, or remove it"
         )
     return bool(first)

@@ -101,7 +101,7 @@ def _check_output_paths(options: Options) -> None:
         if re.search(r"\.py([@:]\d\w*)?$", value):  # --profile DIR@30s, --compile-cache DIR:5G
             option = Options.declared[name]
             raise LaunchError(
-                f"{option.long} {value}: is the name of a Python program, not of output; write "
+                f"{option.long} {value} is the name of a Python program, not of output; write "
                 f"{option.long} {option.metavar} PROGRAM"
             )
 

@@ -42,7 +42,7 @@ REFUSED: dict[str, str | tuple[str, int]] = {
     "--events /proc/nowhere/events true": "--events /proc/nowhere/events: cannot be written: ",
     "--log-dir /dev/null/logs true": "--log-dir /dev/null/logs: /dev/null is not a directory; give another name",
     "--log-dir notes.txt true": "--log-dir notes.txt: not a directory; give another name",
-    "--events notes.txt true": "--events notes.txt: holds something else than events, which would be lost: name another file",
+    "--events notes.txt true": "--events notes.txt: holds something other than events, which would be lost: name another file",
     # an option that takes PROGRAM
     **{
         f"{option} train.py {more}": f"{option} took train.py as its {value}: there is no PROGRAM left"
@@ -55,11 +55,11 @@ REFUSED: dict[str, str | tuple[str, int]] = {
     "-n 2 --events train.py --lr 3": "--lr: no such option; --events took train.py as its FILE: there is no PROGRAM left",
     "-n 2 --events=train.py": "no PROGRAM: try mcjax-launch -n 4 train.py, or --help",
     **{
-        f"{option} train.py 10": f"{option} train.py: is the name of a Python program, not of output; write {option} {TAKES_ALL[option]}"
+        f"{option} train.py 10": f"{option} train.py is the name of a Python program, not of output; write {option} {TAKES_ALL[option]}"
         for option in ("--events", "--report", "--log-dir", "--profile", "--compile-cache")
     },
-    "--profile train.py@5s train.py": "--profile train.py@5s: is the name of a Python program",
-    "--dry-run --events train.py 10": "--events train.py: is the name of a Python program",
+    "--profile train.py@5s train.py": "--profile train.py@5s is the name of a Python program",
+    "--dry-run --events train.py 10": "--events train.py is the name of a Python program",
     # --watch
     "--watch --dry-run train.py": "--watch cannot be combined with --dry-run",
     "--watch --emit slurm train.py": "--watch cannot be combined with --emit",
