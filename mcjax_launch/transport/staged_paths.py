@@ -12,15 +12,11 @@ from typing import TYPE_CHECKING, TypeVar
 
 from mcjax_launch.transport.staging import get_staged_path
 from mcjax_launch.wire.codec import Message, Nested
-from mcjax_launch.wire.frames import Data, Raw
 from mcjax_launch.wire.messages import HostFacts
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Iterable
 
-    from mcjax_launch.transport.connection import AgentConnection
-
-    OnFrame = Callable[[AgentConnection, Message | Data | Raw], None]
 
 N = TypeVar("N", bound=Nested)
 
