@@ -85,8 +85,8 @@ def _check_file(path: str) -> bool:
         first = file.read(len(_FIRST_BYTES))
     if first not in (b"", _FIRST_BYTES):
         raise LaunchError(
-            f"--events {path}: holds something other than events, which would be lost: name another "
-            "file, or remove it"
+            f"--events {path}: holds something other than events, which would be lost: name "
+            "another file, or remove it"
         )
     return bool(first)
 

@@ -17,7 +17,6 @@ from mcjax_launch.wire.messages import HostFacts
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-
 N = TypeVar("N", bound=Nested)
 
 _ENDS = r"(?![\w-]|\.\w)"  # the end of a file's name
