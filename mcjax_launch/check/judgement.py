@@ -270,7 +270,7 @@ def judge_gpus(hosts: Hosts) -> Findings:
     sizes = {name: _list_gpu_memory(told) for name, told in with_gpus.items()}
     yield from _judge_sizes("gpu memory", sizes, "free on each")
     yield from judge_each("gpu memory", large, _describe_gpus_in_use, "warning")
-    yield from judge_each("shares", hosts, lambda told: told.get("uneven", ""), "warning")
+    yield from judge_each("shares", hosts, lambda told: told.get("shared", ""), "warning")
     several = {name: told for name, told in with_gpus.items() if len(told["gpus"]) > 1}
     cure = "`ls -l /dev/shm` lists what is there; in Docker use --shm-size=8g or --ipc=host, "
     cure += "in Kubernetes an emptyDir with `medium: Memory` there"

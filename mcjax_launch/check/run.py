@@ -112,8 +112,8 @@ def _parse_rank(rank: RankRun) -> ProbeOutput:
     if "now" in told and began is not None and came is not None:
         offset = told["now"] - time.time() + time.monotonic()  # of its clock from time.monotonic
         told["ahead_s"] = offset - came, offset - began
-    if rank.share.uneven_gpus:
-        told["uneven"] = rank.share.uneven_gpus
+    if rank.share.shared_gpus:
+        told["shared"] = rank.share.shared_gpus
     return told
 
 

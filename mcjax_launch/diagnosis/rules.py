@@ -61,7 +61,7 @@ RULES = (
     Rule("settings.other_setting", NOTE | LIMIT | SUMMARY, CALL),
     Rule("requested.other_count", NOTE | SUMMARY, Fact.BACKEND),
     Rule("devices.unlike_others", NOTE | SUMMARY, Fact.BACKEND),
-    Rule("devices.unshared_gpus", NOTE, Fact.BACKEND | Fact.JAX),
+    Rule("devices.shared_gpus", NOTE, Fact.BACKEND | Fact.JAX),
     Rule("devices.other_numbers", NOTE, Fact.NUMBER),
     Rule("devices.without_devices", DEATH),
     Rule("exits.silent", DEATH),

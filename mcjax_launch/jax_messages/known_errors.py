@@ -30,8 +30,9 @@ class KnownError(enum.Enum):
     # NCCL's warnings, which XLA quotes (src/init.cc, src/misc/shmutils.cc).
     SAME_GPU_TWICE = (
         ["Duplicate GPU detected"],
-        "two ranks of a host use the same GPU: give each its own with --gpus-per-process, and do "
-        "not set CUDA_VISIBLE_DEVICES or local_device_ids to the same value in all ranks",
+        "two ranks of a host use the same GPU, which NCCL refuses: give each its own with "
+        "--gpus-per-process, and do not set CUDA_VISIBLE_DEVICES or local_device_ids to the same "
+        "value in all ranks; with one GPU use -n 1, or -d K for CPU devices",
     )
     SHARED_MEMORY_FULL = (
         [

@@ -17,6 +17,7 @@ from mcjax_launch.wire.value import Value
 # CUDA_VISIBLE_DEVICES stays as it is, since NCCL wants to see the others' GPUs for NVLink.
 
 _OF_JAX = "JAX_LOCAL_DEVICE_IDS"
+_MEMORY, _DEFAULT_MEMORY = "XLA_PYTHON_CLIENT_MEM_FRACTION", 0.75  # JAX's default
 _VISIBLE = (
     *("CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES"),
     *("ZE_AFFINITY_MASK", "ONEAPI_DEVICE_SELECTOR"),
@@ -30,19 +31,21 @@ class GpuShares(Value):
         of_ranks: the GPU ids of each rank, as in JAX_LOCAL_DEVICE_IDS; empty if none are assigned.
         mig: the MIG device of each rank, for CUDA_VISIBLE_DEVICES; empty if there are none.
         words: description of the shares, and of how the GPUs were counted; "" if there are none.
-        uneven: message to print if ranks use GPUs that cannot be divided equally; else "".
+        shared: message to print if ranks use the same GPUs; "" if each has its own.
+        memory: part of a GPU's memory for each of the ranks that share it; "" to leave it to JAX.
 
     """
 
     of_ranks: tuple[tuple[int, ...], ...] = ()
     mig: tuple[str, ...] = ()
     words: str = ""
-    uneven: str = ""
+    shared: str = ""
+    memory: str = ""
 
     def make_settings(self, local: int, *, hook: bool) -> dict[str, str]:
         """Return the variables that give a rank its GPUs; `local` is its number on the host."""
         if not self.of_ranks:
-            return {}
+            return {_MEMORY: self.memory} if self.memory else {}
         ids = ",".join(map(str, self.of_ranks[local]))
         settings = {_OF_JAX: ids}
         if hook:
@@ -65,9 +68,9 @@ def describe_gpus(shares: Mapping[Host, GpuShares]) -> list[str]:
     ]
 
 
-def may_use_gpus(job: Job) -> bool:
-    """Return whether GPUs may have to be assigned: not on CPU, nor with --gpus-per-process all."""
-    return not job.uses_cpu and job.gpus_per_process != "all"
+def needs_gpus(job: Job, ranks: int) -> bool:
+    """Return whether the GPUs of a host with so many ranks have to be known, to share them out."""
+    return not job.uses_cpu and (ranks > 1 or isinstance(job.gpus_per_process, int))
 
 
 def share_out(job: Job, ranks: int, found: VisibleGpus) -> GpuShares:
@@ -82,16 +85,17 @@ def share_out(job: Job, ranks: int, found: VisibleGpus) -> GpuShares:
         LaunchError: there are too few GPUs, or the user has assigned them with -x as well.
 
     """
-    if not may_use_gpus(job):
+    if not needs_gpus(job, ranks):
         return GpuShares()
     each = job.gpus_per_process
     if own := _find_users_variable(dict(job.env)):
-        if each is not None:
+        if isinstance(each, int):
             raise LaunchError(f"--gpus-per-process cannot be combined with -x {own}")
         return GpuShares(words=f"as -x {own} says") if found.count else GpuShares()
+    if each == "all":
+        return _share_all(ranks, found)
     if each is None:
-        return _share_equally(ranks, found)
-    assert each != "all"
+        return _share_equally(job, ranks, found)
     if found.mig and each > 1:
         raise LaunchError(
             f"--gpus-per-process {each}: CUDA gives a process one MIG device; "
@@ -99,9 +103,10 @@ def share_out(job: Job, ranks: int, found: VisibleGpus) -> GpuShares:
         )
     if each * ranks > found.count:
         where = f" ({found.counted})" if found.counted else ""
+        cure = "lower -n" if found.count < ranks else "lower -n or --gpus-per-process"
         raise LaunchError(
             f"needs {format_count(each * ranks, 'GPU')} for {format_count(ranks, 'rank')}, "
-            f"sees {found.count}{where}; lower -n or --gpus-per-process"
+            f"sees {found.count}{where}; {cure}"
         )
     return _assign_gpus(ranks, each, found)
 
@@ -113,7 +118,7 @@ def _find_users_variable(env: Mapping[str, str]) -> str:
     return next((name for name in _VISIBLE if "{" in env.get(name, "")), "")
 
 
-def _share_equally(ranks: int, found: VisibleGpus) -> GpuShares:
+def _share_equally(job: Job, ranks: int, found: VisibleGpus) -> GpuShares:
     if not found.count:
         return GpuShares(words=f"none ({found.counted})" if found.counted else "")
     if ranks == 1:
@@ -121,9 +126,26 @@ def _share_equally(ranks: int, found: VisibleGpus) -> GpuShares:
     if found.mig and ranks <= found.count:
         return _assign_gpus(ranks, 1, found)
     if found.count % ranks:
-        words = f"{format_all(found.count)} for each rank ({found.counted})"
-        return GpuShares(words=words, uneven=_explain_uneven(ranks, found))
+        share = _share_all(ranks, found)
+        return share.copy_with(shared=_explain_uneven(job, ranks, found, share.memory))
     return _assign_gpus(ranks, found.count // ranks, found)
+
+
+def _share_all(ranks: int, found: VisibleGpus) -> GpuShares:
+    """Let each rank use all GPUs, with its part of their memory.
+
+    With JAX's default for each, the second rank would find no memory left, which takes its
+    allocator two minutes and thousands of lines.
+    """
+    if not found.count:
+        return GpuShares()
+    words = f"the same {found.count} for each rank ({found.counted})"
+    if found.memory_set:
+        return GpuShares(words=words)
+    memory = f"{max(int(_DEFAULT_MEMORY * 1000) // ranks, 1) / 1000:g}"
+    which = format_count(found.count, _get_kind(found))
+    line = f"{ranks} ranks share {which}, each with {_MEMORY}={memory}; -x sets another"
+    return GpuShares(words=words, shared=line, memory=memory)
 
 
 def _assign_gpus(ranks: int, each: int, found: VisibleGpus) -> GpuShares:
@@ -135,23 +157,30 @@ def _assign_gpus(ranks: int, each: int, found: VisibleGpus) -> GpuShares:
 
 
 def _format_gpu_count(found: VisibleGpus) -> str:
-    kind = "MIG device" if found.mig else "GPU"
-    return f"{format_count(found.count, kind)} ({found.counted})"
+    return f"{format_count(found.count, _get_kind(found))} ({found.counted})"
 
 
-def _explain_uneven(ranks: int, found: VisibleGpus) -> str:
+def _get_kind(found: VisibleGpus) -> str:
+    return "MIG device" if found.mig else "GPU"
+
+
+def _explain_uneven(job: Job, ranks: int, found: VisibleGpus, memory: str) -> str:
     count = found.count
     divisors = [number for number in range(1, count + 1) if count % number == 0]
     fewer = [str(number) for number in divisors if number < ranks][-1:]
     more = [str(number) for number in divisors if number > ranks][:1]
-    kind = "MIG device" if found.mig else "GPU"
     each = f"each uses {'it' if count == 1 else format_all(count)}"
     if found.mig:
         each = "no rank has its own"
-    return (
-        f"{ranks} ranks cannot share {format_count(count, kind)} equally, and {each}: start "
-        f"{' or '.join(fewer + more)} there, or choose with --gpus-per-process K|all"
-    )
+    part = f" ({_MEMORY}={memory})" if memory else ""
+    numbers = " or ".join(fewer + more)
+    start = f"use -n {numbers}" if ranks == job.num_processes else f"start {numbers} there"
+    if ranks > count:  # no K is small enough
+        cure = f"{start}, or -d K for CPU devices, or --gpus-per-process all to share"
+    else:
+        cure = f"{start}, or choose with --gpus-per-process K|all"
+    which = format_count(count, _get_kind(found))
+    return f"{ranks} ranks cannot share {which} equally, and {each}{part}: {cure}"
 
 
 # --- cores ---

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Sequence
 
-from mcjax_launch.job.devices import may_use_gpus
+from mcjax_launch.job.devices import needs_gpus
 from mcjax_launch.job.hosts import Host
 from mcjax_launch.job.job import WITHOUT_JAX, Job
 from mcjax_launch.job.plan import Plan, Rank
@@ -48,7 +48,7 @@ def make_prepare_order(
         describe=several,
         towards=_get_other_coordinator(job),
         transfer_ports=len(ranks) if job.cpu_transfers else 0,
-        gpus=may_use_gpus(job) and (len(ranks) > 1 or job.gpus_per_process is not None),
+        gpus=needs_gpus(job, len(ranks)),
         tpus=(job.is_python and not job.uses_cpu) or job.tpu_chips_per_process is not None,
         tpu_ports=len(ranks) if job.tpu_chips_per_process is not None else 0,
         any_order=several and job.coordinator is None,

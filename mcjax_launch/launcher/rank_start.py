@@ -56,7 +56,7 @@ def _record_plan(launcher: JobLauncher, plan: Plan) -> None:
     for rank in plan.ranks:
         share = state.ranks[rank.process_id].share
         share.asked, share.cores = asked, rank.bound_to
-        share.gpus, share.uneven_gpus = rank.gpus, plan.gpus[rank.host].uneven
+        share.gpus, share.shared_gpus = rank.gpus, plan.gpus[rank.host].shared
 
 
 def _send_orders(

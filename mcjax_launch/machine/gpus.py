@@ -27,6 +27,8 @@ _LEVEL_ZERO = "ZE_AFFINITY_MASK"
 # Folder of the kernel's that has a folder for each PCI device, named after its address.
 _PCI = "sys/bus/pci/devices"
 _OF_JAX = "JAX_LOCAL_DEVICE_IDS"
+# The part of a GPU's memory that JAX allocates; it refuses both together.
+_FRACTIONS = ("XLA_PYTHON_CLIENT_MEM_FRACTION", "XLA_CLIENT_MEM_FRACTION")
 _NVIDIA_SMI_S, _KILLED_S = 30.0, 1.0
 _LONGEST = 60
 _LOST = b"\xff\xff"  # the vendor id that a device reports when it has fallen off its bus
@@ -66,7 +68,16 @@ def find_visible_gpus(environ: Mapping[str, str], root: str = "/") -> VisibleGpu
         found = _find_visible_amd(environ, root)
     if not found.counted:
         found = _find_visible_intel(environ, root)
-    return _select_for_jax(found, environ)
+    found = _select_for_jax(found, environ)
+    return found.copy_with(memory_set=True) if _sets_memory(environ) else found
+
+
+def _sets_memory(environ: Mapping[str, str]) -> bool:
+    """Return whether variables say how much of a GPU JAX allocates at its start, if anything."""
+    if any(environ.get(name) for name in _FRACTIONS):
+        return True
+    is_off = environ.get("XLA_PYTHON_CLIENT_PREALLOCATE") in ("false", "False", "0")
+    return is_off or environ.get("XLA_PYTHON_CLIENT_ALLOCATOR", "").lower() == "platform"
 
 
 def find_hiding_setting(environ: Mapping[str, str], root: str = "/") -> str:

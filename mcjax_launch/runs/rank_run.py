@@ -347,8 +347,8 @@ class RankShare(Changing):
         gpus: GPUs assigned to the rank, as JAX_LOCAL_DEVICE_IDS; "" if it may use all.
         cores: cores that the rank is bound to, such as `0-15,128-143`; "" if it may use all.
         asked: devices that an option asks for; None if no option does.
-        uneven_gpus: message to print if the rank uses a GPU although its host's GPUs cannot be
-            divided equally; "" if they can.
+        shared_gpus: message to print if the rank uses a GPU, which others use too; "" if each rank
+            has its own.
 
     """
 
@@ -356,7 +356,7 @@ class RankShare(Changing):
     gpus: str = ""
     cores: str = ""
     asked: DevicesAsked | None = None
-    uneven_gpus: str = ""
+    shared_gpus: str = ""
 
 
 class ErrorReport(Value):

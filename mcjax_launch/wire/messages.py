@@ -288,6 +288,7 @@ class VisibleGpus(Nested):
         counted: file, variable or program that lists the GPUs; "" if nothing mentions GPUs.
         near: CPU cores next to each GPU, in the kernel's notation (`0-15,128-143`); () if any are
             unknown.
+        memory_set: True if the rank's variables say how much of a GPU's memory it allocates.
 
     """
 
@@ -295,6 +296,7 @@ class VisibleGpus(Nested):
     mig: tuple[str, ...] = ()
     counted: str = ""
     near: tuple[str, ...] = ()
+    memory_set: bool = False
 
     def check(self) -> None:
         """Check that `near` and `mig` are each empty or as long as `ids`."""

@@ -21,8 +21,6 @@ SPARE_S = 60.0
 GRACE_S = 10.0
 #: A note on a hang comes after so long: NCCL may wait for a lost peer longer than people do.
 NOTE_S = 10
-#: So that two ranks fit on one card.
-SHARE = "XLA_PYTHON_CLIENT_MEM_FRACTION=0.4"
 #: In place of a line that the launcher has not said.
 NOTHING = "nothing was said"
 _MARK = "mcjax-launch: "
@@ -144,7 +142,7 @@ class Machine:
 
     def sharing(self, name: str, way: str, *options: object, ranks: int = 2) -> Job:
         """Return a job whose ranks share all GPUs, and meet only in barriers."""
-        shared = (*self._devices("--gpus-per-process", "all"), "-x", SHARE)
+        shared = self._devices("--gpus-per-process", "all")
         return Job(name, way, ranks, (*shared, *map(str, options)), "barrier")
 
     def alone(self, name: str, way: str, *options: object) -> Job:

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from gpu_check.check import Check, NotRun, Seen
 from gpu_check.limited import ask
-from gpu_check.machine import SHARE, Machine, Ran
+from gpu_check.machine import NOTHING, Machine, Ran
 from gpu_check.probes import driver
 
 _NEARLY_ALL = ("-x", "XLA_PYTHON_CLIENT_MEM_FRACTION=0.9")
@@ -25,14 +25,15 @@ _THROUGH_SHM = ("-x", "NCCL_P2P_DISABLE=1", "-x", "NCCL_CUMEM_HOST_ENABLE=0")
 
 
 def shared(machine: Machine) -> Seen:
-    """Ranks that share a card: with JAX's default share each, then with one that leaves room."""
+    """Ranks that share a card: with JAX's default share each, then with the launcher's."""
     default = "XLA_PYTHON_CLIENT_MEM_FRACTION=0.75"
     alone = machine.run(machine.sharing("memory-default", "memory", "-x", default))
     fit = machine.run(machine.sharing("memory-shared", "memory"))
     words = "no failure" if alone.status == 0 else alone.first("rank")
+    line = fit.first("2 ranks share", "XLA_PYTHON_CLIENT_MEM_FRACTION=0.375")
     return Seen(
-        fit.status == 0 and len(fit.of_ranks("holds")) == 2,
-        f"JAX's default: {alone.ended}, {words}; {SHARE}: {fit.ended}, {_held(fit)}",
+        fit.status == 0 and len(fit.of_ranks("holds")) == 2 and line != NOTHING,
+        f"JAX's default: {alone.ended}, {words}; {line}: {fit.ended}, {_held(fit)}",
     )
 
 
@@ -113,7 +114,9 @@ def _used() -> str:
 
 _NO_LIMIT = "memory of CPU devices has no limit of its own"
 MEMORY = {
-    "memory": Check(f"two ranks on one card, with `-x {SHARE}`", shared, real=_NO_LIMIT),
+    "memory": Check(
+        "two ranks on one card: each gets its part of the memory", shared, real=_NO_LIMIT
+    ),
     "kill": Check(
         "a rank is killed that holds most of a card; the next job gets it all",
         back_after_kill,

@@ -6,7 +6,7 @@ import dataclasses
 import signal
 
 from gpu_check.check import Check, Seen
-from gpu_check.machine import NOTHING, SHARE, Job, Machine, Ran
+from gpu_check.machine import NOTHING, Job, Machine, Ran
 
 _MOST_LINES = 8
 _HIDDEN_S = 120.0
@@ -32,8 +32,8 @@ def bare(machine: Machine) -> Seen:
 
 
 def _two_on_one(machine: Machine) -> Seen:
-    ran = machine.run(Job("bare", "steps", 2, ("-x", SHARE), "barrier"))
-    line = ran.first("2 ranks cannot share 1 GPU")
+    ran = machine.run(Job("bare", "steps", 2, meets="barrier"))
+    line = ran.first("2 ranks cannot share 1 GPU", "XLA_PYTHON_CLIENT_MEM_FRACTION=0.375", "-d K")
     well = _all_done(ran, 2) and line != NOTHING
     return Seen(well, f"2 ranks on the only GPU: {line}; {_how(ran)}")
 

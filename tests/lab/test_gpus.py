@@ -86,6 +86,27 @@ def test_variable_that_hides_the_gpus_is_named(jobs: Jobs, tmp_path: Path) -> No
     assert f"all ranks use the CPU, {line}" in ended.report
 
 
+SHOW_MEMORY = "echo ${XLA_PYTHON_CLIENT_MEM_FRACTION-none}"
+
+
+@pytest.mark.parametrize(
+    ("words", "env", "memory"),
+    [
+        ([], {}, "0.25"),
+        (["--gpus-per-process", "all"], {}, "0.25"),
+        ([], {"XLA_PYTHON_CLIENT_PREALLOCATE": "false"}, "none"),
+        (["-x", "XLA_CLIENT_MEM_FRACTION=0.3"], {}, "none"),
+        (["--gpus-per-process", "all"], {"XLA_PYTHON_CLIENT_MEM_FRACTION": "0.1"}, "0.1"),
+        (["-d", 1], {}, "none"),
+    ],
+)
+def test_ranks_that_share_gpus_share_their_memory(
+    jobs: Jobs, words: list[object], env: dict[str, str], memory: str
+) -> None:
+    ended = jobs.run("-n", 3, *words, "sh", "-c", SHOW_MEMORY, launcher=MADE_UP_GPUS, env=env)
+    assert sorted(ended.stdout.splitlines()) == [f"[{rank}] {memory}" for rank in range(3)]
+
+
 @pytest.mark.parametrize("session", documented.at(documented.GPUS), ids=str)
 def test_documented_command_shares_the_gpus(jobs: Jobs, tmp_path: Path, session: Session) -> None:
     [step] = session.steps

@@ -197,7 +197,7 @@ WRONG: dict[str, tuple[list[Host_], str]] = {
         "warning shm a: 63 of 64 MiB of /dev/shm free, too little for NCCL",
     ),
     "GPUs that cannot be shared": (
-        [with_gpus("a", uneven="3 ranks cannot")],
+        [with_gpus("a", shared="3 ranks cannot")],
         "warning shares a: 3 ranks cannot",
     ),
 }

@@ -18,7 +18,7 @@ def machine(count: int, *, rehearsal: bool = False) -> Machine:
 @pytest.mark.parametrize(
     ("count", "rehearsal", "options", "meets"),
     [
-        (1, False, "-n 2 --gpus-per-process all -x XLA_PYTHON_CLIENT_MEM_FRACTION=0.4", "barrier"),
+        (1, False, "-n 2 --gpus-per-process all", "barrier"),
         (2, False, "-n 2 --gpus-per-process 1", "sum"),
         (8, False, "-n 4 --gpus-per-process 1", "sum"),
         (2, True, "-n 2 -d 1", "sum"),

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from records import run_of
 
-from mcjax_launch.diagnosis.findings.devices import unshared_gpus
+from mcjax_launch.diagnosis.findings.devices import shared_gpus
 from mcjax_launch.diagnosis.view import View
 from mcjax_launch.errors import LaunchError
 from mcjax_launch.job.devices import GpuShares, describe_gpus, share_out
@@ -17,6 +17,7 @@ from mcjax_launch.wire.hook_messages import Backend
 from mcjax_launch.wire.messages import VisibleGpus
 
 JOB = Job(program=("train.py",), python="python", chdir="/")
+MEMORY = "XLA_PYTHON_CLIENT_MEM_FRACTION"
 CUDA, IDS = "CUDA_VISIBLE_DEVICES", "JAX_LOCAL_DEVICE_IDS"
 PROC = "/proc/driver/nvidia/gpus"
 
@@ -233,27 +234,77 @@ def test_gpus_are_shared_equally() -> None:
 @pytest.mark.parametrize(
     ("ranks", "count", "words"),
     [
-        (3, 8, "3 ranks cannot share 8 GPUs equally, and each uses all 8: start 2 or 4 there, or"),
-        (3, 2, "3 ranks cannot share 2 GPUs equally, and each uses both: start 2 there, or"),
-        (9, 8, "start 8 there, or choose"),
-        (2, 3, "start 1 or 3 there"),
-        (2, 1, "start 1 there"),
+        (
+            3,
+            8,
+            f"3 ranks cannot share 8 GPUs equally, and each uses all 8 ({MEMORY}=0.25): use -n 2 or",
+        ),
+        (3, 8, "use -n 2 or 4, or choose with --gpus-per-process K|all"),
+        (
+            3,
+            2,
+            f"cannot share 2 GPUs equally, and each uses both ({MEMORY}=0.25): use -n 2, or -d K",
+        ),
+        (9, 8, "0.083): use -n 8, or -d K for CPU devices, or --gpus-per-process all to share"),
+        (2, 3, "use -n 1 or 3, or choose"),
+        (
+            2,
+            1,
+            "and each uses it (XLA_PYTHON_CLIENT_MEM_FRACTION=0.375): use -n 1, or -d K for CPU",
+        ),
     ],
 )
 def test_unequal_shares_are_not_assigned(ranks: int, count: int, words: str) -> None:
-    share = share_out(JOB, ranks, gpus(count))
-    assert words in share.uneven
-    assert (share.of_ranks, share.make_settings(0, hook=True)) == ((), {})
+    share = share_out(JOB.copy_with(num_processes=ranks), ranks, gpus(count))
+    assert words in share.shared
+    memory = share.shared.partition("=")[2].partition(")")[0]
+    assert (share.of_ranks, share.make_settings(0, hook=True)) == ((), {MEMORY: memory})
+    start = words.partition("use -n ")[2].partition(",")[0]
+    assert f": start {start}" in share_out(JOB, ranks, gpus(count)).shared  # on one of two hosts
+
+
+@pytest.mark.parametrize("count", [1, 2])
+def test_each_rank_that_uses_all_gpus_gets_its_part_of_the_memory(count: int) -> None:
+    job = JOB.copy_with(gpus_per_process="all")
+    share = share_out(job, 2, gpus(count))
+    assert share.make_settings(1, hook=True) == {MEMORY: "0.375"}
+    which = "1 GPU" if count == 1 else "2 GPUs"
+    assert share.shared == f"2 ranks share {which}, each with {MEMORY}=0.375; -x sets another"
+    assert share_out(job, 1, gpus(count)) == share_out(job, 2, gpus(0)) == GpuShares()
+    assert share_out(job, 10_000, gpus(count)).memory == "0.001"
+
+
+@pytest.mark.parametrize(
+    ("environ", "is_set"),
+    [
+        ({}, False),
+        ({MEMORY: "0.5"}, True),
+        ({"XLA_CLIENT_MEM_FRACTION": "0.5"}, True),
+        ({MEMORY: ""}, False),
+        ({"XLA_PYTHON_CLIENT_PREALLOCATE": "false"}, True),
+        ({"XLA_PYTHON_CLIENT_PREALLOCATE": "true"}, False),
+        ({"XLA_PYTHON_CLIENT_ALLOCATOR": "platform"}, True),
+    ],
+)
+def test_users_choice_of_memory_is_kept(
+    environ: dict[str, str], is_set: bool, tmp_path: Path
+) -> None:
+    nvidia(tmp_path, 0)
+    found = find_visible_gpus(environ, str(tmp_path))
+    for job in (JOB, JOB.copy_with(gpus_per_process="all")):
+        share = share_out(job, 2, found)
+        assert share.make_settings(0, hook=True) == ({} if is_set else {MEMORY: "0.375"})
+        assert (MEMORY in share.shared) is not is_set
 
 
 def test_user_settings_prevent_gpu_assignment() -> None:
-    for changes in (
-        *({"cpu_devices": 2}, {"env": (("JAX_PLATFORMS", "cpu"),)}, {"gpus_per_process": "all"}),
-    ):
+    for changes in (*({"cpu_devices": 2}, {"env": (("JAX_PLATFORMS", "cpu"),)}),):
         assert share_out(JOB.copy_with(**changes), 2, gpus(8)) == GpuShares()
     for name in (IDS, CUDA):
         own = JOB.copy_with(env=((name, "{local_process_id}"),))
-        assert share_out(own, 2, gpus(8)) == GpuShares(words=f"as -x {name} says")
+        for each in (None, "all"):
+            share = share_out(own.copy_with(gpus_per_process=each), 2, gpus(8))
+            assert share == GpuShares(words=f"as -x {name} says")
 
 
 def test_gpus_restricted_by_the_user_are_shared_out() -> None:
@@ -281,16 +332,16 @@ def test_each_rank_gets_one_mig_device() -> None:
         "CUDA_VISIBLE_DEVICES": "MIG-b",
         "JAX_LOCAL_DEVICE_IDS": "0",
     }
-    assert "no rank has its own" in share_out(JOB, 4, found).uneven
+    assert "no rank has its own" in share_out(JOB, 4, found).shared
     with pytest.raises(LaunchError, match="CUDA gives a process one MIG device"):
         share_out(JOB.copy_with(gpus_per_process=2), 1, found)
 
 
-def test_unshared_gpus_get_one_note_per_host() -> None:
+def test_shared_gpus_get_one_note_per_host() -> None:
     state = run_of(4)
     for rank, run in state.ranks.items():
-        run.host, run.share.uneven_gpus = "aabb"[rank], "how to share them"
+        run.host, run.share.shared_gpus = "aabb"[rank], "how to share them"
     for rank, platform in ((0, "cpu"), (1, "cuda"), (3, "rocm")):
         state.ranks[rank].membership.backend = Backend(platform, 8)
-    lines = [found.words for found in unshared_gpus(View(state, 1.0))]
+    lines = [found.words for found in shared_gpus(View(state, 1.0))]
     assert lines == ["host a: how to share them", "host b: how to share them"]

@@ -92,15 +92,15 @@ def format_device_name(platform: str) -> str:
     return "GPU" if platform in _GPUS else "CPU device" if platform == _CPU else platform.upper()
 
 
-def unshared_gpus(view: View) -> Iterator[Finding]:
-    """Find hosts with GPUs that cannot be divided equally among the ranks, but are used."""
+def shared_gpus(view: View) -> Iterator[Finding]:
+    """Find hosts whose ranks use the same GPUs."""
     hosts: set[str] = set()
     for run in view.runs:
-        backend, line = run.membership.backend, run.share.uneven_gpus
+        backend, line = run.membership.backend, run.share.shared_gpus
         platform = backend.platform if backend is not None else run.compilations.platform
         if line and platform not in ("", _CPU) and run.host not in hosts:
             hosts.add(run.host)
-            yield Finding(("unshared", run.host), f"host {run.host}: {line}")
+            yield Finding(("shared", run.host), f"host {run.host}: {line}")
 
 
 def other_numbers(view: View) -> Iterator[Finding]:
