@@ -116,10 +116,9 @@ class UnfinishedLines:
         self._ended.update(piece.stream for piece in out)
         return out
 
-    def finish(self, rank: int | None = None) -> list[Piece]:
-        """End the unfinished lines of a rank (None: of all ranks), whose streams have ended."""
-        streams = {*self._waiting, *self._begun}
-        return self._end({stream for stream in streams if rank in (None, stream.rank)})
+    def finish(self) -> list[Piece]:
+        """End the unfinished lines of all ranks, whose streams have ended."""
+        return self._end({*self._waiting, *self._begun})
 
     def _end(self, streams: set[Stream]) -> list[Piece]:
         out: list[Piece] = [
