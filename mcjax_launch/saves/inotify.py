@@ -108,7 +108,7 @@ def _make_event(watch: int, mask: int, name: str) -> FolderEvent:
         watch,
         name,
         folder=is_folder,
-        # A hard or symbolic link is complete when it is created, a file when it is closed.
+        # A symbolic link is complete when it is created, a file when it is closed.
         saved=not is_folder and bool(mask & (_CLOSE_WRITE | _MOVED_TO)),
         came=bool(mask & (_CREATE | _MOVED_TO)),
         gone=bool(mask & _MOVED_FROM),

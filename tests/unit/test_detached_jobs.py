@@ -1,5 +1,6 @@
 """The folders of detached jobs: how each job is, which are kept, and which could be another user's."""
 
+import fcntl
 import os
 import threading
 import time
@@ -11,7 +12,7 @@ from mcjax_launch.cli.listing import collect_fields, format_table, list_jobs
 from mcjax_launch.cli.stopping import stop
 from mcjax_launch.detached import address, output_files
 from mcjax_launch.detached.folders import make_job_folder
-from mcjax_launch.detached.jobs import find, find_all_jobs, find_latest
+from mcjax_launch.detached.jobs import find, find_all_jobs, find_latest, wait_until_settled
 from mcjax_launch.detached.record import Description, StateFile, identify_machine, write_description
 from mcjax_launch.errors import LaunchError
 
@@ -54,6 +55,22 @@ def test_state_of_each_job_is_found() -> None:
     assert [job.exit_status for job in find_all_jobs()] == [None, 0, 255, 255]
     assert find("00000003").end == "its launcher was killed, and nothing of the job is left"
     locked.close()
+
+
+def test_commands_that_ask_at_once_do_not_take_each_other_for_the_launcher() -> None:
+    folder = made(1)
+    StateFile(str(folder)).close()
+    with (folder / "state").open() as other:
+        fcntl.flock(other, fcntl.LOCK_SH)
+        assert states() == {"01": "lost"}
+
+
+def test_end_of_a_killed_launcher_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its connections are closed a moment before its lock is released."""
+    file = StateFile(str(made(1)))
+    (job,) = find_all_jobs()
+    monkeypatch.setattr(time, "sleep", lambda seconds: file.close())
+    assert wait_until_settled(job).state == "lost"
 
 
 def test_stop_reaches_a_launcher_that_still_writes_events_of_an_ended_job() -> None:
@@ -135,6 +152,13 @@ def test_folder_that_is_no_job_is_kept(tmp_path: Path) -> None:
     (folder / "00000002").symlink_to(tmp_path)
     assert states() == {"01": "lost"}
     assert (folder / "notes").exists()
+
+
+def test_link_in_the_place_of_a_file_is_not_opened(tmp_path: Path) -> None:
+    folder = made(1)
+    (folder / "job.json").rename(tmp_path / "elsewhere")
+    (folder / "job.json").symlink_to(tmp_path / "elsewhere")
+    assert states() == {}
 
 
 def test_long_message_keeps_the_state_readable() -> None:

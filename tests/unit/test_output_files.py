@@ -87,6 +87,39 @@ def test_a_reader_follows_from_file_to_file(tmp_path: Path, files: OutputFiles) 
     files.close()
 
 
+def test_output_that_comes_just_before_the_next_file_is_read(
+    tmp_path: Path, files: OutputFiles, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reader, late = OutputReader(str(tmp_path)), [range(1, 100)]
+    files.write((line(0),))
+    assert reader.read() == line(0)
+
+    def list_late(folder: str) -> list[int]:
+        for number in late.pop() if late else ():  # the reader has come to the end of its file
+            files.write((line(number),))
+        return list_file_numbers(folder)
+
+    monkeypatch.setattr(output_files, "list_file_numbers", list_late)
+    assert [int(text[:6]) for text in read_lines(reader)] == list(range(1, 100))
+    assert late == []
+    reader.close()
+    files.close()
+
+
+def test_stderr_follows_into_the_next_file(tmp_path: Path, files: OutputFiles) -> None:
+    stderr = os.dup(2)
+    try:
+        files.redirect_stderr()
+        for number in range(500):
+            files.write((line(number),))
+        os.write(2, b"Traceback\n")
+    finally:
+        os.dup2(stderr, 2)
+        os.close(stderr)
+    assert read_lines(OutputReader(str(tmp_path)))[-1] == b"Traceback"
+    files.close()
+
+
 def test_tail_reads_only_the_last_files(tmp_path: Path, files: OutputFiles) -> None:
     for number in range(400):
         files.write((line(number),))

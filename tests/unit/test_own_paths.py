@@ -144,6 +144,39 @@ def test_link_that_appears_at_the_last_moment_is_not_followed(
     assert victim.read_text() == "data"
 
 
+@as_root
+def test_file_that_another_user_makes_at_the_last_moment_is_not_emptied(
+    everybodys: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    everybodys.chmod(0o1777)
+    log, open_ = everybodys / "log", os.open
+
+    def open_late(path: Any, flags: int, *args: Any, **options: Any) -> int:
+        if flags & os.O_CREAT and path == log.name:
+            monkeypatch.setattr(os, "open", open_)
+            log.write_text("theirs")
+            os.chown(log, OTHER, OTHER)
+        return open_(path, flags, *args, **options)
+
+    monkeypatch.setattr(os, "open", open_late)
+    with pytest.raises(PermissionError, match=f"log is a file of user {OTHER}"):
+        own_paths.open_file(str(log), os.O_TRUNC)
+    assert log.read_text() == "theirs"
+
+
+def test_circle_of_links_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "a").symlink_to("b")
+    (tmp_path / "b").symlink_to("a")
+    with pytest.raises(OSError, match="symbolic links"):
+        own_paths.open_file(str(tmp_path / "a"), os.O_TRUNC)
+
+
+def test_removal_of_a_file_makes_no_folder(tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError):
+        own_paths.remove_file(str(tmp_path / "missing" / "log"))
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_private_folders_are_made_with_private_parents(tmp_path: Path) -> None:
     tmp_path.chmod(0o755)
     own_paths.make_private_folder(str(tmp_path / "a" / "b"))

@@ -56,6 +56,30 @@ def test_a_link_to_a_folder_above_is_followed_once(tmp_path: Path) -> None:
     assert [os.path.basename(path) for path in watched.read_saved_paths()] == ["a.py"]
 
 
+def test_new_link_counts(tmp_path: Path) -> None:
+    watched = WatchedFolders([Watched(str(tmp_path))])
+    (tmp_path / "config.py").symlink_to("other.py")
+    assert watched.read_saved_paths() == [str(tmp_path / "config.py")]
+
+
+def test_new_folder_counts_if_python_can_import_from_it(tmp_path: Path) -> None:
+    watched = WatchedFolders([Watched(str(tmp_path))])
+    for name in ("package", "run-1"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "a.py").touch()
+    assert watched.read_saved_paths() == [str(tmp_path / "package" / "a.py")]
+
+
+def test_file_that_the_job_writes_does_not_count_under_another_path(tmp_path: Path) -> None:
+    (tmp_path / "real").mkdir()
+    (tmp_path / "link").symlink_to("real")
+    every = Watched(str(tmp_path / "link"), all_files=True)
+    watched = WatchedFolders([every], [str(tmp_path / "real" / "run.json")])
+    for name in ("run.json", "run.yaml"):
+        (tmp_path / "link" / name).touch()
+    assert watched.read_saved_paths() == [str(tmp_path / "link" / "run.yaml")]
+
+
 def test_open_file_does_not_count(tmp_path: Path) -> None:
     watched = WatchedFolders([Watched(str(tmp_path))])
     with (tmp_path / "a.py").open("w") as file:
@@ -215,6 +239,18 @@ def test_save_during_the_end_of_the_job_is_waited_for(desk: Desk) -> None:
     assert desk.after(0.2) == "b.py has changed: starting again"
 
 
+def test_wait_for_a_save_is_mentioned_unless_a_save_is_there(desk: Desk) -> None:
+    desk.save("a.py")
+    desk.saves.leave_console("Enter")
+    assert desk.said == []
+    desk.after(0.2)
+    desk.saves.leave_console("Enter")
+    desk.saves.begin()
+    assert desk.said == ["a.py has changed: starting again"]
+    desk.saves.leave_console("Enter")
+    assert desk.said[1:] == ["waiting for the next save; Enter to run again, Ctrl-C to end"]
+
+
 def test_nothing_starts_until_every_syntax_error_is_corrected(desk: Desk) -> None:
     desk.save("a.py", "(")
     assert desk.after(0.2) == ""
@@ -272,7 +308,9 @@ def test_ranks_python_decides_on_syntax(tmp_path: Path) -> None:
 
 
 def test_compiled_file_of_a_saved_module_is_removed(tmp_path: Path) -> None:
-    sources = [tmp_path / name for name in ("a.py", "b.py")]
+    folder = tmp_path / "run [1]"
+    folder.mkdir()
+    sources = [folder / name for name in ("a.py", "b.py")]
     for source in sources:
         source.touch()
         py_compile.compile(str(source))

@@ -78,6 +78,28 @@ def test_ranks_that_have_waited_compile_at_the_same_time_if_they_cannot_share(
     assert met == [True, True]
 
 
+def test_process_that_is_forked_meanwhile_does_not_hold_the_lock(tmp_path: Path) -> None:
+    locks, waits = Locks(str(tmp_path), "1"), list[int]()
+    ends, end = os.pipe()
+
+    def let_end(rank: int) -> None:
+        waits.append(rank)
+        os.write(end, b"x")
+
+    with locks.hold("a", waits.append):
+        pid = os.fork()
+        if not pid:
+            os.read(ends, 1)
+            os._exit(0)
+    with locks.hold("a", let_end) as lock:
+        assert lock.is_shared
+    os.write(end, b"x")
+    os.waitpid(pid, 0)
+    os.close(ends)
+    os.close(end)
+    assert waits == []
+
+
 @pytest.mark.parametrize("error", [errno.ENOLCK, errno.EOPNOTSUPP])
 def test_without_locks_nothing_is_shared(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: int
