@@ -223,6 +223,6 @@ def test_ranks_that_run_tests_in_other_orders_are_told(run: Run, tmp_path: Path,
     words = ["-x", f"ODD={odd}", "-x", f"PYTHONPATH={tmp_path}", "-m", "pytest", *PLAIN]
     ended = run(JOINS, *words, "test_it.py", conftest=SORTED)
     assert ended.status == 0, ended.stderr
-    groups = "rank 0 2 tests, first test_it.py::test_a, rank 1 2 tests, first test_it.py::test_b;"
+    groups = "2 tests in rank 0 (first test_it.py::test_a), 2 tests in rank 1 (first test_it.py::test_b);"
     assert (groups in ended.report) == (odd == "1")
     assert ("different orders" in ended.report) == (odd == "1")

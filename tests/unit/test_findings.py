@@ -76,8 +76,8 @@ FELL_BACK = Backend("cpu", 1, "cuda: no supported devices found")
 SEES_NONE = "do they see any (nvidia-smi, CUDA_VISIBLE_DEVICES, the plugin of their jax)?"
 TESTS, OTHER_TESTS = CollectedTests(9, "a", "t.py::test_a"), CollectedTests(1, "b", "t.py::test_b")
 ORDERS = (
-    "the ranks run different tests, or run them in different orders: ranks 0-1 9 tests, first "
-    "t.py::test_a, rank 2 1 test, first t.py::test_b; all ranks need the same order: give them one "
+    "the ranks run different tests, or run them in different orders: 9 tests in ranks 0-1 (first "
+    "t.py::test_a), 1 test in rank 2 (first t.py::test_b); all ranks need the same order: give them one "
     "seed, as with --randomly-seed=1, or use -p no:randomly"
 )
 FOUND_NONE = "cuda: no supported devices found"

@@ -43,7 +43,7 @@ def other_tests(view: View) -> Iterator[Finding]:
     if len(groups) < 2:
         return
     parts = [
-        f"{format_ranks(ranks)} {format_count(tests.count, 'test')}, first {tests.first}"
+        f"{format_count(tests.count, 'test')} in {format_ranks(ranks)} (first {tests.first})"
         for tests, ranks in groups.items()
     ]
     words = (
