@@ -22,14 +22,16 @@ def test_same_bug_twice_ends_restarts(jobs: Jobs, tmp_path: Path) -> None:
     assert "earlier attempts:\n  attempt 1: " in ended.report
 
 
-def test_a_host_on_which_two_attempts_failed_is_left_out(jobs: Jobs) -> None:
+def test_a_host_on_which_two_attempts_failed_is_left_out(jobs: Jobs, tmp_path: Path) -> None:
     hosts = ("--hosts", "localhost,b", "--via", FAKE_SSH, "--min-hosts", 1, "--max-restarts", 2)
     script = "[ $JAX_PROCESS_ID = 1 ] && kill -9 $$; [ $MCJAX_RESTART = 2 ] || exec sleep 1000"
-    ended = jobs.run(*hosts, "bash", "-c", script, env=QUICK)
+    ended = jobs.run(*hosts, "--log-dir", tmp_path, "bash", "-c", script, env=QUICK)
     assert ended.status == 0
     left = "--min-hosts: continuing without host b (two attempts failed on b): 1 rank on 1 host"
     assert ended.report.count(left) == 1
     assert "attempt 3 succeeded" in ended.report
+    logs = sorted(path.name for path in tmp_path.iterdir())
+    assert logs == ["0.err", "0.out", "1.err", "1.out"]  # also of the rank that is left out
 
 
 LEAVES = "trap 'exit {}' TERM INT HUP; echo ready; while :; do sleep 0.05; done"

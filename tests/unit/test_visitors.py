@@ -1,0 +1,37 @@
+"""Terminals that are attached to a detached job, as its launcher serves them."""
+
+from pathlib import Path
+
+import pytest
+
+from mcjax_launch.detached.messages import StatusText, Visit
+from mcjax_launch.detached.visit import Connection
+from mcjax_launch.detached.visitors import Visitors, VisitorStatus
+from mcjax_launch.machine.loop import Loop
+
+
+class Row:
+    """An attempt's status row on a visitor's terminal, which is always due."""
+
+    deadline = 0.0
+
+    def __init__(self, status: VisitorStatus, text: str) -> None:
+        self._status, self._text = status, text
+
+    def expire(self, now: float) -> None:
+        self._status.say(self._text, now)
+
+
+def test_terminal_shows_the_status_of_each_attempt(tmp_path: Path) -> None:
+    loop = Loop()
+    visitors = Visitors(str(tmp_path), loop, lambda: pytest.fail("nobody stops the job"))
+    connection = Connection(str(tmp_path))
+    connection.send(Visit("line", 24))
+    for attempt in ("first", "second"):
+        visitors.serve(lambda status: Row(status, attempt), lambda: None)  # noqa: B023
+        while visitors.deadline is None:  # the visit is yet to be read
+            loop.dispatch_ready(None)
+        visitors.expire(0.0)
+        assert connection.receive() == [StatusText(attempt)]
+    connection.close()
+    visitors.close()
