@@ -31,7 +31,7 @@ _ROOM = float(1 << 20)
 class LineGroup:
     """Line, with the ranks that have printed it.
 
-    Args:
+    Attributes:
         number: number of the line in order of arrival.
         place: sort key; by it, lines of each rank are in the order in which the rank printed them.
         text: the line without the newline.

@@ -218,9 +218,7 @@ class AgentPool:
         transport: starter of the agents.
         loop: event loop that watches the connections.
         window: limit on ranks' output that an agent sends ahead, in bytes.
-        on_frame: called with a connection and each frame from it.
-        on_lost: called with a connection and a reason if an agent ends without a Bye.
-        on_failure: called with a Failure if a host's agent could not be started.
+        listener: receiver of frames, losses and failures.
         trace: called with a line of text for each frame; None to trace nothing.
 
     Attributes:

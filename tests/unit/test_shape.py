@@ -1,6 +1,7 @@
 """Limits on functions and classes, beside those that ruff holds. Files may be of any length."""
 
 import ast
+import re
 from collections import Counter
 from collections.abc import Iterator
 from functools import cache
@@ -139,6 +140,23 @@ def _asks_for_strings(module: ast.Module) -> bool:
     return any(
         isinstance(node, ast.ImportFrom) and node.module == "__future__" for node in module.body
     )
+
+
+def list_absent_arguments(node: ast.ClassDef | ast.FunctionDef) -> set[str]:
+    """The arguments in a docstring that the function, or the class's `__init__`, does not have."""
+    section = re.search(r"(?s)\bArgs:\n(.*?)(\n\n\S|$)", ast.get_docstring(node) or "")
+    makers = [child for child in ast.walk(node) if getattr(child, "name", "") == "__init__"]
+    functions = makers if isinstance(node, ast.ClassDef) else [node]
+    if not section or not functions:  # a class without one has fields
+        return set()
+    names = {name for name, _ in re.findall(r"(?m)^ {4}(\w+)(, \w+)*:", section[1])}
+    return names - {arg.arg for arg in ast.walk(functions[0]) if isinstance(arg, ast.arg)}
+
+
+def test_documented_arguments_exist() -> None:
+    modules = parsed()
+    found = [*nodes(ast.ClassDef, modules), *nodes(ast.FunctionDef, modules)]
+    assert [(where, names) for where, node in found if (names := list_absent_arguments(node))] == []
 
 
 def test_class_names_are_unique() -> None:
