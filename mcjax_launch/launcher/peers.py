@@ -10,10 +10,6 @@ from mcjax_launch.wire.address import LOOPBACK, TPU_PORTS, is_loopback
 from mcjax_launch.wire.exit_status import HOST_LOST
 from mcjax_launch.wire.messages import CoordinatorTried, HostFacts
 
-# Most other hosts that a host tries, all at once.
-_MOST = 64
-
-
 # --- rank 0's host: an address that all can reach ---
 # The agents try it (`TryCoordinator`) before ranks start, so that an unreachable coordinator is an
 # error that names both ends, not a hang of five minutes.
