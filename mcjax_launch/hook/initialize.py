@@ -39,7 +39,6 @@ if TYPE_CHECKING:
     from typing import Any
 
     from .agent_link import AgentLink
-    from .compilation import Compilation
     from .exits import Exits
     from .part import Parts
 
@@ -140,13 +139,11 @@ class Initialization:
         link: AgentLink,
         environ: Mapping[str, str],
         exits: Exits,
-        compilation: Compilation,
         parts: Parts,
     ) -> None:
         self._link = link
         self._environ = environ
         self._exits = exits
-        self._compilation = compilation
         self._parts = parts
 
     def patch(self, distributed: Any) -> None:

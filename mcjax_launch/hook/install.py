@@ -139,10 +139,7 @@ class Hook:
 
         if self._link.is_of_this_process:  # a forked rank does it itself
             devices.assign_gpus(self._environ)
-        parts = self._parts
-        Initialization(self._link, self._environ, self._exits, self._compilation, parts).patch(
-            distributed
-        )
+        Initialization(self._link, self._environ, self._exits, self._parts).patch(distributed)
 
 
 class ImportPatches:
