@@ -152,9 +152,11 @@ def _run_detached_action(options: Options, context: click.Context) -> int:
     from mcjax_launch.request import detached
 
     check_once(context.meta[WORDS], context.command.params)
-    detached.check_action(
+    note = detached.check_action(
         options, frozenset(list_options_from(context, ParameterSource.COMMANDLINE))
     )
+    if note and not options.quiet:
+        _say(note)
     if options.jobs:
         from mcjax_launch.cli.listing import list_jobs
 

@@ -14,7 +14,7 @@ _ACTIONS = {
     "jobs": frozenset({"json"}),
     "stop": frozenset(),
 }
-# Options of --detach that people may give to --attach.
+# Options of --detach that people may give to --attach, where they come too late.
 _OUTPUT = frozenset({"show", "collapse", "timestamps", "no_prefix", "verbose"})
 
 
@@ -28,12 +28,15 @@ def find_action(options: Options) -> str:
     return next((name for name, is_chosen in chosen.items() if is_chosen), "")
 
 
-def check_action(options: Options, given: Set[str]) -> None:
+def check_action(options: Options, given: Set[str]) -> str:
     """Refuse options that have no effect with --attach, --jobs or --stop, one of which is given.
 
     Args:
         options: all options.
         given: names of the options on the command line.
+
+    Returns:
+        a line on options of how output looks, with which a job is shown all the same; "" for none.
 
     Raises:
         LaunchError: there is such an option, or a PROGRAM.
@@ -42,10 +45,11 @@ def check_action(options: Options, given: Set[str]) -> None:
     name = find_action(options)
     if options.program:
         raise LaunchError(f"--{name} runs no PROGRAM: leave out {options.program[0]}, or --{name}")
-    for other in sorted(given - _ACTIONS[name] - {name, "program"}):
-        what = f"--{name} cannot be combined with --{other.replace('_', '-')}"
-        is_output = name == "attach" and other in _OUTPUT
-        raise LaunchError(f"{what}{': give it to --detach' if is_output else ''}")
+    late = sorted(given & _OUTPUT) if name == "attach" else []
+    for other in sorted(given - _ACTIONS[name] - {name, "program", *late}):
+        raise LaunchError(f"--{name} cannot be combined with --{other.replace('_', '-')}")
+    words = " and ".join(f"--{other.replace('_', '-')}" for other in late)
+    return f"--attach shows what the job has written: give {words} to --detach" if late else ""
 
 
 def check_detach(options: Options, given: Set[str]) -> None:

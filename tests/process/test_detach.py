@@ -25,6 +25,18 @@ def test_detach_prints_the_id_once_all_ranks_run(detached: DetachedJobs, tmp_pat
     assert detached.attach(job_id).status == 0
 
 
+def test_attach_shows_a_job_also_with_options_that_come_too_late(
+    detached: DetachedJobs, tmp_path: Path
+) -> None:
+    job_id = detached.program(tmp_path, 3, ranks=1)
+    detached.await_line(job_id, "[0] rank 0 line 2")
+    (tmp_path / "end").write_text("0")
+    ended = detached.jobs.run("--timestamps", "--collapse", "always", "--attach", job_id)
+    assert ended.status == 0 and "[0] rank 0 line 2\n" in ended.stdout
+    late = "--attach shows what the job has written: give --collapse and --timestamps to --detach"
+    assert late in ended.report
+
+
 def test_attach_shows_missed_lines_and_ends_with_the_jobs_status(
     detached: DetachedJobs, tmp_path: Path
 ) -> None:

@@ -30,7 +30,6 @@ REFUSED: dict[str, str | tuple[str, int]] = {
     "--jobs train.py": "--jobs runs no PROGRAM: leave out train.py, or --jobs",
     "--attach -n 2": "--attach cannot be combined with --num-processes",
     "--json true": "--json needs --jobs",
-    "--attach --show 1": "--attach cannot be combined with --show: give it to --detach",
     "--detach --watch -- true": "--detach cannot be combined with --watch",
     "--detach --pdb train.py": "--detach cannot be combined with --pdb: a detached job has no terminal",
     "--detach --status=line true": "--detach cannot be combined with --status",
