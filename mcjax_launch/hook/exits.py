@@ -168,10 +168,14 @@ class Exits:
         import atexit
         import threading
 
-        from . import failure  # noqa: F401  # now: the program may become a user who may not read it
+        from . import (
+            failure,  # noqa: F401  # now: the program may become a user who may not read it
+            lost_interrupts,
+        )
 
         if self._outermost is not None:
             return
+        lost_interrupts.raise_again()
         self._outermost = _find_outermost(sys._current_frames()[self._main_thread])
         watch_hard_exits(self._handle_hard_exit)
         self.unhandled.watch_threads()

@@ -162,6 +162,25 @@ def test_keyboard_interrupt_is_reported(run: Run) -> None:
     assert "rank 1 failed: KeyboardInterrupt" in ended.report
 
 
+DROPPED = """
+import gc, signal, time
+start()
+def interrupt(phase, info):
+    if not held: held.append(os.kill(os.getpid(), signal.SIGINT)); [None for _ in range(9)]
+gc.callbacks.append(interrupt)
+gc.collect()
+while True: time.sleep(1)
+"""
+
+
+@pytest.mark.every_jax
+def test_interrupt_in_a_callback_of_the_collector_ends_the_program(run: Run) -> None:
+    """Python drops it there, and JAX has such a callback."""
+    ended = run(2, DROPPED)
+    assert "rank 1 failed: KeyboardInterrupt" in ended.report
+    assert "Exception ignored" not in ended.stderr
+
+
 # A program that handles its exception and then exits: with which status, and what is told.
 HANDLING = {
     "logged": ("try: load()\nexcept Exception: print('failed', file=sys.stderr); sys.exit(1)", 1, ()),
