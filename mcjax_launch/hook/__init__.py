@@ -1,4 +1,4 @@
-"""Code that runs inside a rank's Python: uses only the standard library `wire` and `machine`.
+"""Code that runs inside a rank's Python: uses only the standard library, `wire`, `machine`.
 
 A rank has the folder `site` first on PYTHONPATH; it contains only `sitecustomize`.
 """

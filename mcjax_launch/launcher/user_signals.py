@@ -26,7 +26,7 @@ class UserSignals:
     def __init__(self, launcher: JobLauncher) -> None:
         self._launcher = launcher
 
-    def read(self, _: int = 0) -> None:
+    def read(self, _: int) -> None:
         """Handle all signals that have arrived."""
         for signum in self._launcher.front.read_signals():
             self._handle(signal.Signals(signum))
