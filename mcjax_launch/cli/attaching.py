@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from mcjax_launch.console.console import Console
+from mcjax_launch.detached.connection import open_connection
 from mcjax_launch.detached.jobs import (
     ENDED,
     LOST,
@@ -16,10 +17,8 @@ from mcjax_launch.detached.visit import (
     DISK_FULL,
     LAUNCHER_GONE,
     NOBODY_READS,
-    Connection,
     JobDisplay,
 )
-from mcjax_launch.errors import LaunchError
 from mcjax_launch.options.options import Options
 from mcjax_launch.wire import exit_status
 
@@ -33,7 +32,7 @@ def attach(options: Options) -> int:
     """
     assert options.attach is not None
     job = find(options.attach) if options.attach else find_latest()
-    connection = _open_connection(job)
+    connection = open_connection(job, "attach")
     visiting = JobDisplay(options, job.folder, connection)
     if not options.attach:
         program = " ".join(job.description.program)
@@ -50,28 +49,6 @@ def attach(options: Options) -> int:
         return exit_status.READER_GONE
     visiting.finish(lambda console: console.say(_format_return_hint(job)))
     return exit_status.compute_signal_status(end)
-
-
-def _open_connection(job: DetachedJob) -> Connection | None:
-    """Return a connection to the launcher of a job; None if the job is over.
-
-    Raises:
-        LaunchError: the job runs on another machine, or its launcher does not answer.
-
-    """
-    if job.state != RUNNING:
-        return None
-    if not job.is_here:
-        raise LaunchError(
-            f"job {job.id} runs on {job.description.host}: attach to it there (ssh -t "
-            f"{job.description.host} mcjax-launch --attach {job.id})"
-        )
-    try:
-        return Connection(job.folder)
-    except OSError as error:
-        if DetachedJob(job.folder, job.description).state != RUNNING:  # it has just ended
-            return None
-        raise LaunchError(f"job {job.id}: its launcher does not answer: {error.strerror}") from None
 
 
 def _say_end(console: Console, job: DetachedJob) -> None:

@@ -81,7 +81,7 @@ def command(context: click.Context, /, **values: Any) -> int:
     try:
         for line in () if client else find_removed_variables(os.environ):
             raise LaunchError(line)
-        if options.attach is not None or options.jobs or options.stop is not None:
+        if options.jobs or options.stop or options.wait or options.attach is not None:
             return _run_detached_action(options, context)
         if options.check:
             return _check(options, context)
@@ -148,13 +148,12 @@ def _make_events(
 
 
 def _run_detached_action(options: Options, context: click.Context) -> int:
-    """Run --attach, --jobs or --stop; return the exit status."""
+    """Run --attach, --jobs, --stop or --wait; return the exit status."""
     from mcjax_launch.request import detached
 
     check_once(context.meta[WORDS], context.command.params)
-    note = detached.check_action(
-        options, frozenset(list_options_from(context, ParameterSource.COMMANDLINE))
-    )
+    given = frozenset(list_options_from(context, ParameterSource.COMMANDLINE))
+    note = detached.check_action(options, given)
     if note and not options.quiet:
         _say(note)
     if options.jobs:
@@ -165,6 +164,10 @@ def _run_detached_action(options: Options, context: click.Context) -> int:
         from mcjax_launch.cli.stopping import stop
 
         return stop(options.stop, _say)
+    if options.wait is not None:
+        from mcjax_launch.cli.waiting import wait
+
+        return wait(options.wait, options.timeout if "timeout" in given else None)
     from mcjax_launch.cli.attaching import attach
 
     return attach(options)

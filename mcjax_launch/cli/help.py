@@ -50,7 +50,7 @@ _COMMON = frozenset(
         *("num_processes", "module", "python", "chdir", "env", "cpu_devices", "gpus_per_process"),
         *("hosts", "procs_per_host", "sync", "log_dir", "status", "quiet", "verbose", "timeout"),
         *("max_restarts", "watch", "compile_cache", "pdb", "report", "events", "check", "dry_run"),
-        *("detach", "attach", "jobs", "stop"),
+        *("detach", "attach", "jobs", "stop", "wait"),
     }
 )
 
@@ -70,7 +70,7 @@ Run PROGRAM (a *.py file, a module with -m, or any command) as one JAX job.
 
 --watch runs again at each save; --log-dir, --report, --events, --compile-cache
 keep output, a record, events and compiled programs; --detach leaves a job to
---jobs, --attach and --stop. --help lists the common options."""
+--jobs, --attach, --wait and --stop. --help lists the common options."""
 
 # Columns for an option's names; after longer names the text begins on a new line.
 _NAMES = 30

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from mcjax_launch.detached.connection import Connection
 from mcjax_launch.detached.jobs import RUNNING, DetachedJob, find, wait_until_settled
 from mcjax_launch.detached.messages import StopJob
-from mcjax_launch.detached.visit import Connection
 from mcjax_launch.errors import LaunchError
 from mcjax_launch.wire import exit_status
 

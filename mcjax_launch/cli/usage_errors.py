@@ -143,7 +143,7 @@ def in_one_line(error: click.ClickException) -> str:
 def _format_missing_value(name: str) -> str:
     """Return the error text for an option without its value, given a name of the option."""
     metavars = [option.metavar for option in Options.declared.values() if name in option.names]
-    where = "; --jobs lists the ids" if name == "--stop" else ""
+    where = "; --jobs lists the ids" if name in ("--stop", "--wait") else ""
     return f"needs a value: {name} {' '.join(metavars)}{where}"
 
 

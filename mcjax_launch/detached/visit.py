@@ -9,14 +9,13 @@ from collections.abc import Callable
 
 from mcjax_launch.console.console import Console
 from mcjax_launch.console.prefix import RankLabel
-from mcjax_launch.detached import address
+from mcjax_launch.detached.connection import Connection
 from mcjax_launch.detached.messages import (
     AskForStacks,
     DiskFull,
     MoreOutput,
     Resized,
     StatusText,
-    ToDetached,
     ToVisitor,
     Visit,
 )
@@ -24,62 +23,17 @@ from mcjax_launch.detached.output_files import OutputReader
 from mcjax_launch.events.sink import make_standard_sinks
 from mcjax_launch.machine.loop import READ, Loop, Signals
 from mcjax_launch.options.options import OutputOptions
-from mcjax_launch.wire.codec import Malformed, to_json
 from mcjax_launch.wire.frames import STDOUT
 from mcjax_launch.wire.signals import ENDING
 
 # A terminal begins with the first of the last files that hold so many bytes.
 _TAIL_BYTES = 1 << 16
-_MOST_READ = 1 << 16
 # Number of the only stream of the display.
 _STREAM = 0
 #: What is said of a job whose output cannot be written.
 DISK_FULL = "the disk is full: what the job prints is not kept; the job continues"
 #: How a visit ends otherwise than by a signal: the launcher is gone, or nobody reads.
 LAUNCHER_GONE, NOBODY_READS = 0, -1
-
-
-class Connection:
-    """Connection from a terminal to the launcher of a detached job.
-
-    Args:
-        folder: folder of the job.
-
-    Raises:
-        OSError: no launcher listens there.
-
-    """
-
-    def __init__(self, folder: str) -> None:
-        self._socket = address.connect(folder)
-        self._held = b""
-        self.fd = self._socket.fileno()
-
-    def send(self, message: ToDetached) -> None:
-        """Send a message; do nothing if the launcher has ended."""
-        text = to_json(message).encode() + b"\n"
-        try:
-            self._socket.sendall(text)
-        except OSError:
-            return
-
-    def receive(self) -> list[ToVisitor] | None:
-        """Wait for messages from the launcher and return them; None if it has ended."""
-        try:
-            data = self._socket.recv(_MOST_READ)
-        except OSError:
-            data = b""
-        if not data:
-            return None
-        *lines, self._held = (self._held + data).split(b"\n")
-        try:
-            return [ToVisitor.of(line.decode("utf-8", "replace")) for line in lines]
-        except Malformed:  # of another version
-            return []
-
-    def close(self) -> None:
-        """Close the connection."""
-        self._socket.close()
 
 
 class JobDisplay:

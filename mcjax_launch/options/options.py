@@ -372,6 +372,13 @@ class DetachedOptions(OptionGroup, title="Detached jobs", kw_only=True):
         help="End the detached job ID as Ctrl-C would, and wait for its end; again: kill its "
         "ranks.",
     )
+    wait: str | None = declare_option(
+        kinds.JOB,
+        metavar="ID",
+        in_environ=False,
+        only_command="is for detached jobs",
+        help="Wait for the end of the detached job ID, at most --timeout D, and print it as JSON.",
+    )
 
 
 class BatchOptions(OptionGroup, title="Batch scripts and manifests", kw_only=True):

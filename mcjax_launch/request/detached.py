@@ -1,4 +1,4 @@
-"""Checks of options for --detach, and for --attach, --jobs and --stop."""
+"""Checks of options for --detach, and for --attach, --jobs, --stop and --wait."""
 
 from __future__ import annotations
 
@@ -13,23 +13,25 @@ _ACTIONS = {
     "attach": frozenset({"color", "quiet", "status"}),
     "jobs": frozenset({"json"}),
     "stop": frozenset(),
+    "wait": frozenset({"timeout"}),
 }
 # Options of --detach that people may give to --attach, where they come too late.
 _OUTPUT = frozenset({"show", "collapse", "timestamps", "no_prefix", "verbose"})
 
 
 def find_action(options: Options) -> str:
-    """Return the given option out of "attach", "jobs" and "stop"; "" if none is given."""
+    """Return the given option out of "attach", "jobs", "stop" and "wait"; "" for none."""
     chosen = {
         "attach": options.attach is not None,
         "jobs": options.jobs,
         "stop": options.stop is not None,
+        "wait": options.wait is not None,
     }
     return next((name for name, is_chosen in chosen.items() if is_chosen), "")
 
 
 def check_action(options: Options, given: Set[str]) -> str:
-    """Refuse options that have no effect with --attach, --jobs or --stop, one of which is given.
+    """Refuse options without effect on the given one of --attach, --jobs, --stop and --wait.
 
     Args:
         options: all options.

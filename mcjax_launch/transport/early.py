@@ -18,7 +18,7 @@ from mcjax_launch.transport.pipes import NewPipes, Pipes
 # allocation. A wrong guess costs only a moment.
 _NO_AGENT = ("--help", "--version", "--dry-run", "--emit", "--hosts")
 # The same, as whole words or the first one.
-_DETACHES, _NO_JOB = "--detach", ("--attach", "--jobs", "--stop")
+_DETACHES, _NO_JOB = "--detach", ("--attach", "--jobs", "--stop", "--wait")
 _NO_AGENT_IN = ("MCJAX_DRY_RUN", "MCJAX_EMIT", "MCJAX_HOSTS", "_MCJAX_LAUNCH_COMPLETE")
 #: The variable in which a client of the API names its descriptors, as JSON; see `events.client`.
 CLIENT = "_MCJAX_LAUNCH_CLIENT"

@@ -1,5 +1,6 @@
 """Commands of the pages at which a reader goes on: types, saves a file, or comes back later."""
 
+import json
 import re
 import signal
 from pathlib import Path
@@ -14,7 +15,7 @@ from terminal import PROMPT, Terminal
 
 WATCHED, DEBUGGED, LEFT = (
     [session for session in documented.at(TYPED) if any(word in str(session) for word in words)]
-    for words in (["--watch"], ["--pdb"], ["--detach", "--attach", "--jobs", "--stop"])
+    for words in (["--watch"], ["--pdb"], ["--detach", "--attach", "--jobs", "--stop", "--wait"])
 )
 
 
@@ -108,6 +109,9 @@ def test_job_is_left_and_found_again(jobs: Jobs, detached: DetachedJobs, tmp_pat
 
         stop = commands["--stop"].command.replace("7c3e", number[:4])
         assert type_(jobs, tmp_path, env, stop).finish().status == 0
+        wait = commands["--wait"].command.replace("7c3e", number[:4])
+        ended = type_(jobs, tmp_path, env, wait).finish()
+        assert ended.status == 130 and json.loads(ended.stdout)["id"] == number
         assert detached.one(number)["state"] == "ended"
 
 

@@ -112,7 +112,7 @@ def test_stdin_from_a_file_is_handed_on(detached: DetachedJobs, tmp_path: Path) 
 def test_shells_complete_job_ids(detached: DetachedJobs, tmp_path: Path) -> None:
     job_id = detached.program(tmp_path)
     env = {"_MCJAX_LAUNCH_COMPLETE": "bash_complete", "COMP_CWORD": "2"}
-    for option in ("--attach", "--stop"):
+    for option in ("--attach", "--stop", "--wait"):
         words = f"mcjax-launch {option} {job_id[:2]}"
         assert detached.jobs.run(env={**env, "COMP_WORDS": words}).stdout == f"plain,{job_id}\n"
     assert detached.jobs.run("--stop", job_id).status == 0
@@ -184,6 +184,46 @@ def test_a_killed_launcher_leaves_a_lost_job_and_nothing_running(
     assert detached.one(job_id)["state"] == "lost"
     stopped = detached.jobs.run("--stop", job_id)
     assert stopped.status == 0 and "its launcher was killed" in stopped.report
+
+
+def test_wait_prints_the_ended_job_and_has_its_status(
+    detached: DetachedJobs, tmp_path: Path
+) -> None:
+    job_id = detached.program(tmp_path)
+    # The limit of jobs, from the environment, is none of the wait.
+    waiting = detached.jobs.start("--wait", job_id[:5], env={"MCJAX_TIMEOUT": "0.01"})
+    eventually(lambda: psutil.Process(waiting.process.pid).net_connections("unix"))
+    assert waiting.process.poll() is None
+    (tmp_path / "end").write_text("7")
+    ended = waiting.finish()
+    assert (ended.status, ended.stderr) == (7, "")
+    assert ended.stdout == f"{json.dumps(detached.one(job_id))}\n"
+    assert detached.one(job_id)["state"] == "ended"
+    again = detached.jobs.run("--wait", job_id)
+    assert (again.status, again.stdout, again.stderr) == (7, ended.stdout, "")
+
+
+def test_wait_is_over_at_its_limit_and_the_job_goes_on(
+    detached: DetachedJobs, tmp_path: Path
+) -> None:
+    job_id = detached.program(tmp_path)
+    ended = detached.jobs.run("--wait", job_id, "--timeout", "0.1")
+    assert (ended.status, ended.stderr) == (124, "")
+    shown = json.loads(ended.stdout)
+    assert (shown["id"], shown["state"], shown["exit_status"]) == (job_id, "running", None)
+    (tmp_path / "end").write_text("0")
+    assert detached.jobs.run("--wait", job_id).status == 0
+
+
+def test_wait_for_a_killed_launcher_is_over(detached: DetachedJobs, tmp_path: Path) -> None:
+    job_id = detached.program(tmp_path)
+    waiting = detached.jobs.start("--wait", job_id)
+    eventually(lambda: psutil.Process(waiting.process.pid).net_connections("unix"))
+    os.kill(detached.one(job_id)["launcher_pid"], signal.SIGKILL)
+    ended = waiting.finish()
+    shown = json.loads(ended.stdout)
+    assert (ended.status, shown["state"], shown["exit_status"]) == (255, "lost", 255)
+    eventually(lambda: not detached.jobs.left())
 
 
 def test_job_folder_is_private(detached: DetachedJobs, tmp_path: Path) -> None:

@@ -120,7 +120,7 @@ def test_examples_are_at_the_end(shown: str) -> None:
 def test_common_options_are_listed_first() -> None:
     shown = command.get_help(context())
     listed = [names for section in sections(shown).values() for names in entries(section)]
-    assert len(listed) == 27 + 3  # and those of help
+    assert len(listed) == 28 + 3  # and those of help
     assert len(shown.splitlines()) <= 110
     *_, last = shown.rstrip().split("\n\n")
     for title in EXAMPLES:
@@ -180,7 +180,7 @@ def test_short_and_full_help_name_known_options_only(
     assert set(re.findall(r"(?<![\w-])--?[a-z][\w-]*", out)) <= known
 
 
-FEATURES = ("watch", "compile-cache", "detach", "attach", "jobs", "stop", "events")
+FEATURES = ("watch", "compile-cache", "detach", "attach", "jobs", "stop", "wait", "events")
 
 
 @pytest.mark.parametrize("words", [["-h"], ["--help"]])

@@ -202,6 +202,7 @@ ALONE = {
     "diagnosis/findings/collectives.py": "the table of rules names it",
     "diagnosis/findings/slow.py": "the table of rules names it",
     "check/run.py": "the check, without its options and its lines",
+    "detached/visit.py": "the terminal's half of what visitors.py serves",
     "features/profile/folders.py": "a feature's",
     "transport/staged_paths.py": "undoes what the staging beside it does",
     "report/github.py": "one of the reports",

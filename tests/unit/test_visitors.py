@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from mcjax_launch.detached.messages import StatusText, Visit
-from mcjax_launch.detached.visit import Connection
+from mcjax_launch.detached.connection import Connection
+from mcjax_launch.detached.messages import MoreOutput, StatusText, Visit
 from mcjax_launch.detached.visitors import Visitors, VisitorStatus
 from mcjax_launch.machine.loop import Loop
 
@@ -35,3 +35,19 @@ def test_terminal_shows_the_status_of_each_attempt(tmp_path: Path) -> None:
         assert connection.receive() == [StatusText(attempt)]
     connection.close()
     visitors.close()
+
+
+def test_what_the_launcher_sends_does_not_end_a_wait(tmp_path: Path) -> None:
+    loop = Loop()
+    visitors = Visitors(str(tmp_path), loop, lambda: pytest.fail("nobody stops the job"))
+    connection, terminal = Connection(str(tmp_path)), Connection(str(tmp_path))
+    terminal.send(Visit("", 24))
+    loop.dispatch_ready(None)
+    loop.dispatch_ready(None)
+    visitors.notify_of_output()
+    assert terminal.receive() == [MoreOutput()]
+    assert not connection.wait_for_end(0.05)
+    visitors.close()
+    assert connection.wait_for_end(None)
+    connection.close()
+    terminal.close()
