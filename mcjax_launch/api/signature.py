@@ -26,6 +26,7 @@ class Keywords(TypedDict, total=False):
     python: Path | None
     chdir: Path | None
     env: Mapping[str, object] | None
+    env_file: Path | Sequence[Path] | None
     env_style: Literal["torch"] | None
     wrap: Words | None
     no_hook: bool

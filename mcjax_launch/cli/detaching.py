@@ -41,7 +41,8 @@ def detach(options: Options, words: Sequence[str]) -> int:
     given = options.events or ""
     fds = [parse_descriptor(given)] if given.startswith(DESCRIPTOR) else []
     # A shell's <(command), among them PROGRAM itself.
-    fds += [int(number[1]) for number in map(_DESCRIPTOR_PATH.fullmatch, options.program) if number]
+    paths = [*options.program, *options.env_file]
+    fds += [int(number[1]) for number in map(_DESCRIPTOR_PATH.fullmatch, paths) if number]
     find_all_jobs()  # those that ended long ago make room
     job_id = os.urandom(4).hex()
     folder = make_job_folder(job_id)

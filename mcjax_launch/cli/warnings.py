@@ -13,6 +13,7 @@ from mcjax_launch.job import placeholders
 from mcjax_launch.job.job import is_python
 from mcjax_launch.options.options import Options
 from mcjax_launch.request.program import STDIN, is_interpreter, read_source
+from mcjax_launch.request.variables import find_matching, is_pattern
 from mcjax_launch.wire import exit_status, timers
 
 _PREFIX = "MCJAX_"
@@ -62,6 +63,8 @@ def find_warnings(
     """
     yield from _find_unknown_variables(environ, context)
     yield from _find_options_after_program(options, context, _select_suspects(options))
+    if options.emit is None:
+        yield from _find_unmatched_patterns(options.env, environ)
     values = (text.partition("=")[2] for text in options.env)
     texts = [*options.program, *options.wrap, *values]
     if options.stdin is None and _reads_stdin(options.program):
@@ -73,6 +76,13 @@ def find_warnings(
         yield f"{{{word}}} is not a placeholder; did you mean {{{near}}}?"
     for word in placeholders.find_expressions(texts):
         yield f"{{{word}}} is not a placeholder, and stays unchanged: only names are filled in"
+
+
+def _find_unmatched_patterns(texts: Iterable[str], environ: Mapping[str, str]) -> Iterator[str]:
+    """Yield a line on each -x pattern that passes nothing on."""
+    for text in texts:
+        if is_pattern(text) and not any(find_matching(text, environ)):
+            yield f"-x {text}: no variable that is set here matches, so none is passed on"
 
 
 def _reads_stdin(program: Sequence[str]) -> bool:

@@ -44,7 +44,15 @@ class JobOptions(OptionGroup, title="Job", kw_only=True):
         short=("-x",),
         default=(),
         repeats=True,
-        help="Set a variable in every rank; without a value, pass on the launcher's. Repeatable.",
+        help="Set a variable in every rank; without a value, pass on the launcher's, by a pattern "
+        "such as 'NCCL_*' all that match. Repeatable.",
+    )
+    env_file: tuple[str, ...] = declare_option(
+        kinds.PATHS,
+        metavar="FILE",
+        default=(),
+        repeats=True,
+        help="Set the variables of a file in every rank, one NAME=VALUE a line. Repeatable.",
     )
     env_style: Literal["torch"] | None = declare_option(
         kinds.make_choice_kind("torch"),

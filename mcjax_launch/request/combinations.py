@@ -15,7 +15,8 @@ from mcjax_launch.options.options import BatchOptions, Options
 
 #: Options that have an effect on --check.
 FOR_CHECK = frozenset(
-    {"check", "num_processes", "python", "chdir", "env", "no_hook", "cpu_devices"}
+    {"check", "num_processes", "python", "chdir", "env", "env_file", "no_hook"}
+    | {"cpu_devices"}
     | {"tpu_chips_per_process", "report"}
     | {"gpus_per_process", "cpu_transfers", "bind_cores", "hosts", "procs_per_host", "via"}
     | {"slices", "coordinator", "mtls", "color", "quiet", "verbose", "timeout", "start_timeout"}

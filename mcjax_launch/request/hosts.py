@@ -1,10 +1,7 @@
 """The hosts of a job: from a file, a list, an allocation, or this machine alone."""
 
-import codecs
-import errno
 import os
 import re
-import select
 from collections.abc import Iterator, Mapping, Sequence
 
 from mcjax_launch.errors import LaunchError
@@ -16,9 +13,6 @@ from mcjax_launch.ranks import format_count
 
 # Variables of an MPI starter, which may have started several launchers.
 _STARTED = ("OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "MPI_LOCALNRANKS")
-_MOST_BYTES = 16 << 20  # of a hosts file
-# A named pipe may be without a writer for this long.
-_WRITER_S = 5
 
 
 def find_hosts(options: Options, environ: Mapping[str, str]) -> tuple[Host, ...]:
@@ -94,10 +88,12 @@ def choose_via(options: Options, environ: Mapping[str, str]) -> str:
 def _read(given: str | tuple[str, ...], slots: int) -> tuple[Host, ...]:
     if not isinstance(given, str):
         return parse_file("\n".join(given), "hosts", slots)
+    from mcjax_launch.request import text_files  # local jobs need none
+
     if given == "-":
-        return parse_file(read_text(0, "standard input"), "standard input", slots)
+        return parse_file(text_files.read_text(0, "standard input"), "standard input", slots)
     if os.path.exists(given) and not os.path.isdir(given):
-        return parse_file(read_file(given), given, slots)
+        return parse_file(text_files.read_file(given, "--hosts"), given, slots)
     if os.sep in given or given.endswith(".txt"):
         what = "a directory, not a file" if os.path.isdir(given) else "no such file"
         raise LaunchError(f"--hosts {given}: {what}")
@@ -140,68 +136,3 @@ def count_ranks_here(options: Options, num_hosts: int) -> int:
     if whole % num_hosts:
         raise LaunchError(f"-n {whole}: not a multiple of --num-hosts {num_hosts}")
     return whole // num_hosts
-
-
-def read_file(path: str) -> str:
-    """Return the text of a file, or of a pipe such as a shell's `<(command)`.
-
-    Raises:
-        LaunchError: the file cannot be read, is too long, or is encoded in UTF-16.
-
-    """
-    try:
-        # Without O_NONBLOCK, opening a named pipe would wait for a writer.
-        fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY)
-    except OSError as error:
-        raise LaunchError(f"--hosts {path}: {error.strerror}") from None
-    try:
-        return read_text(fd, f"--hosts {path}")
-    finally:
-        os.close(fd)
-
-
-def read_text(fd: int, origin: str) -> str:
-    """Return the text read from a descriptor; bytes that are not UTF-8 become surrogates.
-
-    Raises:
-        LaunchError: reading fails, or the text is too long or in UTF-16; begins with `origin`.
-
-    """
-    data = bytearray()
-    try:
-        while piece := _read_next_bytes(fd, first=not data):
-            data += piece
-            if len(data) > _MOST_BYTES:
-                raise LaunchError(f"{origin}: more than {_MOST_BYTES >> 20} MiB: not a hosts file")
-    except OSError as error:
-        raise LaunchError(f"{origin}: {error.strerror}") from None
-    if data.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
-        raise LaunchError(f"{origin}: is encoded in UTF-16; save it as UTF-8")
-    return data.decode("utf-8-sig", "surrogateescape")
-
-
-def _read_next_bytes(fd: int, first: bool) -> bytes:
-    """Return the next bytes of a file or pipe; b"" at the end.
-
-    Args:
-        fd: descriptor to read from.
-        first: True if no bytes have been read before.
-
-    Raises:
-        TimeoutError: no process has opened the named pipe for writing in 5 s.
-
-    """
-    poll = select.poll()
-    poll.register(fd, select.POLLIN)
-    while True:
-        try:
-            data = os.read(fd, 1 << 16)
-        except BlockingIOError:  # a writer that has written nothing yet
-            poll.poll()
-            continue
-        # No bytes at first mean the end, or a named pipe without a writer: poll knows which.
-        if not data and first and not poll.poll(_WRITER_S * 1000):
-            raise TimeoutError(errno.ETIMEDOUT, "no process writes to this pipe")
-        if data or not first:
-            return data
-        first = False

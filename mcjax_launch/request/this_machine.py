@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
@@ -16,6 +15,7 @@ from mcjax_launch.request import ranks_python
 from mcjax_launch.request.hosts import choose_via
 from mcjax_launch.request.program import advise_missing_program
 from mcjax_launch.request.ranks_python import RanksPython
+from mcjax_launch.request.variables import collect_variables
 from mcjax_launch.wire.address import is_loopback, join_address, split_address
 from mcjax_launch.wire.exit_status import TIMED_OUT, USAGE
 
@@ -137,7 +137,7 @@ def collect_facts(
         options: options of the job.
         hosts: hosts of the job.
         environ: variables of this process.
-        say: called with a line if a wait takes long.
+        say: called with a line if a wait takes long, and for --verbose.
 
     Raises:
         LaunchError: a directory, Python, variable or address in the options does not exist.
@@ -151,7 +151,7 @@ def collect_facts(
     return ThisMachine(
         chdir=chdir,
         python=ranks_python.find(options, hosts, environ, here),
-        env=tuple(parse_variable(text, environ) for text in options.env),
+        env=collect_variables(options, environ, say),
         program_hint=_format_program_hint(options, hosts),
         coordinator=coordinator,
         coordinator_name=coordinator_name,
@@ -208,23 +208,6 @@ def _is_home(environ: Mapping[str, str]) -> bool:
         return os.path.samefile(".", environ.get("HOME", ""))
     except OSError:
         return False
-
-
-def parse_variable(text: str, environ: Mapping[str, str]) -> tuple[str, str]:
-    """Return the name and the value of a -x option, `NAME=VALUE` or `NAME`.
-
-    Raises:
-        LaunchError: the name is not valid, or has no value here.
-
-    """
-    name, equals, value = text.partition("=")
-    if not re.fullmatch(r"[A-Za-z_]\w*", name):
-        raise LaunchError(f"-x {text}: {name!r} is not a valid variable name")
-    if equals:
-        return name, value
-    if name not in environ:
-        raise LaunchError(f"-x {name}: not set here; write -x {name}=VALUE")
-    return name, environ[name]
 
 
 def _find_coordinator(options: Options, say: Callable[[str], object]) -> tuple[str | None, str]:

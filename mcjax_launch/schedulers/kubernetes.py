@@ -143,6 +143,11 @@ def _check_for_pods(submission: Submission) -> None:
             "pods do not have this machine's files; leave out --sync, and put "
             f"{', '.join(sync)} into the image or on a volume",
         ),
+        (
+            submission.env_file,
+            "pods do not have this machine's files; leave out --env-file, and set the variables in "
+            "the manifest, from a Secret",
+        ),
         (submission.min_hosts, "a job needs all its pods; leave out --min-hosts"),
         (
             submission.engine_option,

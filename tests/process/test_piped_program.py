@@ -81,3 +81,14 @@ def test_pipe_without_an_interpreter_is_named(jobs: Jobs, tmp_path: Path) -> Non
     assert ended.report == (
         "./run: is not a regular file; run it with its interpreter: python ./run"
     )
+
+
+@pytest.mark.parametrize("detach", ["", "--detach"])
+def test_shells_pipe_serves_as_file_of_variables(
+    jobs: Jobs, detached: DetachedJobs, detach: str
+) -> None:
+    program = "import os; print(os.environ['A'], os.environ['B'])"
+    ended = run_in_bash(jobs, f"{detach} --env-file <(echo A=1) --env-file <(echo B=2)", program)
+    if detach:
+        ended = detached.attach(ended.stdout.strip())
+    assert (ended.status, ended.stdout) == (0, "[0] 1 2\n"), ended.stderr

@@ -51,6 +51,27 @@ def test_report_of_a_successful_job_is_complete(jobs: Jobs, tmp_path: Path) -> N
         assert 64 << 10 < rss_kib <= rank["peak_kib"]
 
 
+def test_report_has_no_values_of_variables(jobs: Jobs, tmp_path: Path) -> None:
+    (tmp_path / "keys.env").write_text("KEY=secret\n")
+    job = (
+        "-v",
+        "--env-file",
+        "keys.env",
+        "-x",
+        "TOKE?",
+        "-x",
+        "OTHER=secret",
+        "--report",
+        "r.json",
+    )
+    program = ("sh", "-c", 'test "$KEY$TOKEN$OTHER" = secretsecretsecret')
+    ended = jobs.run(*job, *program, cwd=tmp_path, env={"TOKEN": "secret"})
+    assert ended.status == 0, ended.stderr
+    text = (tmp_path / "r.json").read_text()
+    assert "keys.env" in text and "TOKE?" in text
+    assert "secret" not in text.replace("secretsecretsecret", "") + ended.stderr
+
+
 def test_the_paths_are_shown_at_the_end(jobs: Jobs, tmp_path: Path) -> None:
     path, logs = tmp_path / "run.json", tmp_path / "logs"
     options = ["--report", "run.json", "--log-dir", "logs"]

@@ -10,13 +10,13 @@ import pytest
 
 from mcjax_launch.errors import LaunchError
 from mcjax_launch.options.options import Options
-from mcjax_launch.request import hosts
+from mcjax_launch.request import hosts, text_files
 
 
 def test_hosts_file_is_read(tmp_path: Path) -> None:
     file = tmp_path / "hosts"
     file.write_bytes("\ufeffa\nb # é".encode() + b"\xe4\n")
-    assert hosts.read_file(str(file)) == "a\nb # é\udce4\n"
+    assert text_files.read_file(str(file), "--hosts") == "a\nb # é\udce4\n"
 
 
 @pytest.fixture
@@ -38,18 +38,18 @@ def test_slow_pipe_is_read_to_its_end(fifo: str) -> None:
     writer = threading.Thread(target=write)
     writer.start()
     threading.Timer(0.1, went_on.set).start()
-    assert hosts.read_file(fifo) == "a\nb\n"
+    assert text_files.read_file(fifo, "--hosts") == "a\nb\n"
     writer.join()
 
 
 def test_pipe_without_writer_is_refused(fifo: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(hosts, "_WRITER_S", 0.05)
+    monkeypatch.setattr(text_files, "_WRITER_S", 0.05)
     with pytest.raises(LaunchError, match=f"^--hosts {fifo}: no process writes to this pipe$"):
-        hosts.read_file(fifo)
+        text_files.read_file(fifo, "--hosts")
 
 
 UNREADABLE: dict[str, tuple[Callable[[Path], object], str]] = {
-    "endless": (lambda path: path.symlink_to("/dev/zero"), "more than 16 MiB: not a hosts file"),
+    "endless": (lambda path: path.symlink_to("/dev/zero"), "more than 16 MiB: another file?"),
     "UTF-16": (
         lambda path: path.write_text("a", "utf-16"),
         "is encoded in UTF-16; save it as UTF-8",
@@ -69,7 +69,7 @@ def test_unreadable_hosts_file_is_refused(name: str, tmp_path: Path) -> None:
     path = tmp_path / "hosts"
     make(path)
     with pytest.raises(LaunchError) as caught:
-        hosts.read_file(str(path))
+        text_files.read_file(str(path), "--hosts")
     assert str(caught.value) == f"--hosts {path}: {why}"
 
 

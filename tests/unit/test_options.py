@@ -103,7 +103,7 @@ WRONG = {
     "forward one with ssh -R, and give HOST:PORT",
     "--github=never a.py": "--github was removed: annotations appear by themselves if "
     "GITHUB_ACTIONS=true",
-    "-x A-B=1 true": "-x A-B=1: 'A-B' is not a valid variable name",
+    "-x A-B=1 true": "-x A-B=...: 'A-B' is not a valid variable name",
     "--debugpy 65535 -n 2 a.py": "--debugpy 65535: the last rank's port would be 65536; the highest "
     "is 65535",
     "--on-rank-failure restart --pdb 0 a.py": "--on-rank-failure restart cannot be combined with --pdb",

@@ -16,7 +16,7 @@ from mcjax_launch.request import ranks_python, this_machine
 from mcjax_launch.request.hosts import choose_via, find_hosts
 from mcjax_launch.request.job import make_job
 from mcjax_launch.request.ranks_python import RanksPython
-from mcjax_launch.request.this_machine import ThisMachine, parse_variable
+from mcjax_launch.request.this_machine import ThisMachine
 from mcjax_launch.wire.messages import VisibleGpus
 
 HERE = ThisMachine(chdir="/w", python=RanksPython("/py", "VIRTUAL_ENV's"))
@@ -130,12 +130,6 @@ def test_python_path_in_the_home_is_kept_for_each_host(
             environ = {"PATH": str(tmp_path)}
             named = ranks_python.find(asked, hosts, environ, here=here in hosts)
             assert named.python == python
-
-
-def test_variables_are_parsed() -> None:
-    assert parse_variable("A=b=c", {}) == ("A", "b=c")
-    assert parse_variable("A=", {"A": "x"}) == ("A", "")
-    assert parse_variable("A", {"A": "x"}) == ("A", "x")
 
 
 def addresses(*found: str) -> Any:
