@@ -19,6 +19,7 @@ from ..wire import exit_status, frames, hook_environ, hook_messages, messages
 from ..wire.codec import Message
 from ..wire.signals import ENDING
 from . import launcher_link, network, private_folder, supervisor
+from .gpu_watch import GpuWatch
 from .hook_server import HookServer, WrappedPrograms
 from .launcher_link import LauncherLink
 from .leftovers import Leftovers, is_tracker
@@ -107,9 +108,8 @@ class Agent:
         )
         self._stacks = StackDump(self._send_stacks, NativeDump(loop, self.link.send))
         self._memory: OutOfMemory | None = None
-        self._usage = UsageSampler(
-            self._map_pids_to_ranks, lambda: self.hooks.joined, self.link.send
-        )
+        gpus, pythons = GpuWatch(loop, hook_folder), lambda: self.hooks.joined
+        self._usage = UsageSampler(self._map_pids_to_ranks, pythons, self.link.send, gpus)
         self._leftovers = Leftovers(self.pids)
         self._leaving: supervisor.Leave | None = None
         self.stays = False
@@ -147,6 +147,7 @@ class Agent:
         """Release everything of this run; return the objects kept for the next run, by feature."""
         self.hooks.close()
         self._stacks.native.close()
+        self._usage.gpus.end()
         self.streams.close()
         if self.prepared is not None:
             self.prepared.close()
@@ -279,6 +280,8 @@ class Agent:
         self._perform(self.supervisor.on_rank_exit(rank, ended.status, now, alone=alone))
         del self.pids[ended.pid]
         self._leftovers.record_end(rank, ended.pid)
+        if not self.pids:
+            self._usage.gpus.end()
         self.streams.drain(rank)  # its last output explains its end
         limits = system.read_limits(ended.pid)
         used = system.reap(ended.pid)
@@ -374,7 +377,6 @@ class Agent:
         for feature, part in self._parts.items():
             if part.variable:
                 inherited[hook_environ.get_feature_variable(feature)] = part.variable
-        self._usage.begin(order.sample_every_s)
 
         def pair_with_environ(rank: messages.RankOrder) -> Wanted:
             return rank, self._make_environ(rank, order, inherited)
@@ -383,6 +385,8 @@ class Agent:
             pair_with_environ(again.rank)
         )
         ranks = list(map(pair_with_environ, order.ranks))
+        self._usage.gpus.environs = {rank.process_id: environ for rank, environ in ranks}
+        self._usage.begin(order.sample_every_s)
         if not self.starter.start_ranks(ranks):
             self.start_ranks(ranks)
 
@@ -556,11 +560,9 @@ class Agent:
 
     def _list_strays(self) -> list[int]:
         """Return the pids of the job's processes that are not in the process group of a rank."""
-        return [
-            pid
-            for pid in self._list_unkept_descendants()
-            if system.get_process_group(pid) not in self.pids
-        ]
+        groups = {*self.pids, self._usage.gpus.pid}
+        pids = self._list_unkept_descendants()
+        return [pid for pid in pids if system.get_process_group(pid) not in groups]
 
     def _signal_each(self, pids: Iterable[int], signum: int) -> None:
         for pid in pids:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from ..wire import hook_environ
 from ..wire.messages import Leftover
+from .rank_processes import find_rank
 from .system import system
-from .usage import find_rank
 
 TYPE_CHECKING = False  # as typing's own, without importing it: an agent's start is waited for
 if TYPE_CHECKING:

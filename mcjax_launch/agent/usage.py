@@ -5,25 +5,29 @@ from __future__ import annotations
 import time
 
 from ..wire.messages import RankUsage, Usage
+from .rank_processes import find_rank
 from .system import system
 
 TYPE_CHECKING = False  # as typing's own, without importing it: an agent's start is waited for
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping
 
+    from .gpu_watch import GpuWatch
     from .system.unix import HostProcess
 
 
-def measure_usage(ranks: Mapping[int, int], pythons: Collection[int]) -> tuple[RankUsage, ...]:
+def measure_usage(
+    found: Mapping[int, HostProcess], ranks: Mapping[int, int], pythons: Collection[int]
+) -> tuple[RankUsage, ...]:
     """Return the processor time and memory that the processes of each rank use.
 
     Args:
+        found: all processes of this host, by pid.
         ranks: rank of each rank's own process, by pid.
         pythons: pids of processes that have joined the JAX job. Their main threads are measured;
             if a rank has none, the main thread of its own process.
 
     """
-    found = {process.pid: process for process in system.list_processes()}
     cpu_s = dict.fromkeys(ranks.values(), 0.0)
     rss_kib = dict.fromkeys(ranks.values(), 0)
     main: dict[int, tuple[float, int]] = {}
@@ -45,32 +49,14 @@ def measure_usage(ranks: Mapping[int, int], pythons: Collection[int]) -> tuple[R
     return tuple(RankUsage(rank, cpu_s[rank], rss_kib[rank], *main[rank]) for rank in cpu_s)
 
 
-def find_rank(
-    process: HostProcess | None, found: Mapping[int, HostProcess], ranks: Mapping[int, int]
-) -> int | None:
-    """Return the rank to which a process belongs; None if it belongs to none.
-
-    Args:
-        process: the process; None if it is gone.
-        found: all processes of this host, by pid.
-        ranks: rank of each rank's own process, which also leads the rank's session, by pid.
-
-    """
-    while process is not None:
-        rank = ranks.get(process.pid, ranks.get(process.session))
-        if rank is not None:
-            return rank
-        process = found.get(process.parent)
-    return None
-
-
 class UsageSampler:
-    """Periodic report of the processor time and memory that ranks use.
+    """Periodic report of the processor time, memory and GPUs that ranks use.
 
     Args:
         ranks: called at each sample; returns the argument `ranks` of `measure_usage`.
         pythons: called at each sample; returns the argument `pythons` of `measure_usage`.
         on_usage: called with each sample.
+        gpus: reader of this host's GPUs.
 
     Attributes:
         deadline: time (time.monotonic) of the next sample; None if there is none.
@@ -82,10 +68,12 @@ class UsageSampler:
         ranks: Callable[[], Mapping[int, int]],
         pythons: Callable[[], Collection[int]],
         on_usage: Callable[[Usage], None],
+        gpus: GpuWatch,
     ) -> None:
         self._ranks = ranks
         self._pythons = pythons
         self._on_usage = on_usage
+        self.gpus = gpus
         self._every_s = 0.0
         self.deadline: float | None = None
 
@@ -93,6 +81,8 @@ class UsageSampler:
         """Sample every `every_s` seconds; never if 0."""
         self._every_s = every_s
         self.deadline = time.monotonic() + every_s if every_s else None
+        if every_s:
+            self.gpus.begin()
 
     def expire(self, now: float) -> None:
         """Take a sample if it is due, and set the next deadline."""
@@ -102,5 +92,9 @@ class UsageSampler:
         self.deadline = time.monotonic() + self._every_s
 
     def sample(self) -> None:
-        """Take a sample now and pass it to `on_usage`."""
-        self._on_usage(Usage(measure_usage(self._ranks(), self._pythons())))
+        """Take a sample now and pass it to `on_usage`; have the GPUs read from now on."""
+        found, ranks = {each.pid: each for each in system.list_processes()}, self._ranks()
+        used = measure_usage(found, ranks, self._pythons())
+        self._on_usage(Usage(used, self.gpus.collect(found, ranks)))
+        if ranks:
+            self.gpus.begin()

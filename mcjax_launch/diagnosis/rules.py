@@ -83,6 +83,7 @@ RULES = (
     Rule("programs.behind", LIMIT),
     Rule("waits.endless_collective", HANG),
     Rule("waits.waits_in_orbax", HANG),
+    Rule("gpus.doing", HANG | LIMIT),
     Rule("stages.other_stack", LIMIT),
     Rule("alone.lone_ranks", NOTE | SUMMARY | END, Fact.JAX),
     Rule("alone.single_process_calls", SUMMARY | END),

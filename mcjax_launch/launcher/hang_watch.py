@@ -11,7 +11,8 @@ use JAX is not polled.
 On accelerators Python, not processor time, shows whether a rank moves: NCCL spins while it waits,
 also on the thread that has called it, so a rank that hangs is as busy as a rank that computes.
 There a main thread that was asked for its position and has run no Python since has not moved
-(`MainThread`). A step that takes long looks the same as a hang.
+(`MainThread`). A step that takes long looks the same as a hang, unless the GPU's driver tells that
+the GPU works (`RankGpus`): then the rank moves.
 """
 
 import math
@@ -53,7 +54,7 @@ class _CpuBaseline:
     """Usage of a rank's main thread at a poll, and the time since which the thread stands still.
 
     Attributes:
-        computes: True if the rank uses the CPU although its main thread stands still.
+        computes: True if its GPU works, or it uses the CPU although its main thread stands still.
         polls: True if the rank uses an accelerator and its main thread is busy.
         idles: True if the rank has used no more CPU time than heartbeats need.
 
@@ -66,7 +67,9 @@ class _CpuBaseline:
         self.at, self.cpu_s = usage.samples[-1].at, usage.samples[-1].cpu_s
         self.main_s, self.main_waits = usage.main_s, usage.main_waits
         self.since = self.at
-        if run.answers_for_progress:
+        if run.gpu_use is not None and run.gpu_use.works:
+            self.computes = True
+        elif run.answers_for_progress:
             silent_since = run.main_thread.silent_since
             self.since = self.at if silent_since is None else silent_since
             self.polls = before is not None and self.main_s - before.main_s > _STILL_S
@@ -254,7 +257,7 @@ class HangWatch:
             self._poll_later(now)
             self._next_at = min(self._next_at, self._compute_compile_deadline(now))
             self._next_stacks_at = self._next_at
-            return []
+            return self._find_busy_gpus(view)
         if wait.is_deadlock and self._has_lasted(wait, now):
             if suspected is None:
                 self._deadlock, self._awaits_stacks = wait.key, True
@@ -282,6 +285,14 @@ class HangWatch:
         for seen in make_snapshots(self._state, view.positions.stacks).values():
             if seen.reached.stage is Stage.ABSENT:
                 seen.run.position_before_call = seen.position_with_threads
+
+    def _find_busy_gpus(self, view: View) -> list[Finding]:
+        """Return a finding on GPUs that work while others wait for them, if it is due."""
+        if all(run.gpu_use is None for run in self._state.running):
+            return []
+        from mcjax_launch.diagnosis.findings.gpus import some_work
+
+        return self._announcer.select_news(some_work(view), view.now)
 
     def _judge_view(self, view: View) -> list[Finding]:
         from mcjax_launch.diagnosis.rules import apply_rules

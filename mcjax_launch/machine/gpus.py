@@ -109,6 +109,24 @@ def _select_for_jax(found: VisibleGpus, environ: Mapping[str, str]) -> VisibleGp
 # --- NVIDIA ---
 
 
+def select_own_gpus(environ: Mapping[str, str], uuids: Sequence[str]) -> list[int]:
+    """Return the indices of the GPUs that a program with this environment uses.
+
+    Args:
+        environ: environment variables of the program.
+        uuids: UUID of each GPU of this machine.
+
+    """
+    own = list(range(len(uuids)))
+    if _CUDA in environ:
+        named = [_match_entry(entry, uuids) for entry in _parse_device_list(environ[_CUDA], None)]
+        own = [numbers[0] for numbers in named if len(numbers) == 1]
+    if ids := environ.get(_OF_JAX):
+        chosen = [int(entry) for entry in ids.split(",") if entry.strip().isdecimal()]
+        own = [own[entry] for entry in chosen if entry < len(own)]
+    return own
+
+
 def _find_visible_nvidia(environ: Mapping[str, str], root: str) -> VisibleGpus:
     there, counted = _list_nvidia_devices(root)
     if _CUDA in environ:

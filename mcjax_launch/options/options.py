@@ -240,7 +240,7 @@ class LimitOptions(OptionGroup, title="Limits and restarts", kw_only=True):
         kinds.LIMIT,
         shown=_NO_LIMIT,
         help="Stop the job when no rank has printed, computed or compiled for D (exit status "
-        "124). On accelerators choose D longer than the longest silent step.",
+        "124). On accelerators other than NVIDIA's choose D longer than the longest silent step.",
     )
     grace: float | None = declare_option(
         kinds.DURATION,

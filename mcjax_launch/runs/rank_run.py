@@ -23,6 +23,7 @@ from mcjax_launch.wire.hook_messages import (
 from mcjax_launch.wire.value import Changing, Value, field
 
 if TYPE_CHECKING:
+    from mcjax_launch.runs.gpu_use import RankGpus
     from mcjax_launch.runs.spmd import RanProgram
 
 # --- stages of a job ---
@@ -388,6 +389,7 @@ class RankRun(Changing):
         failed_at: time at which the failure became known; None if it has not failed.
         unhandled_errors: unhandled exceptions of its threads and callbacks.
         incomparable: reason why its programs cannot be compared; "" if they can.
+        gpu_use: its use of GPUs; None if its host has reported none.
         late_position: position, in words, when another rank gave up waiting for it; else "".
         position_before_call: position, in words, while other ranks waited for it in initialize().
         stdout, stderr: end of its output; stdout is kept only for a job's record.
@@ -413,6 +415,7 @@ class RankRun(Changing):
     compilations: Compilations = field(default_factory=Compilations)
     usage: RankResources = field(default_factory=RankResources)
     main_thread: MainThread = field(default_factory=MainThread)
+    gpu_use: RankGpus | None = None
 
     @property
     def is_gone(self) -> bool:
@@ -426,6 +429,19 @@ class RankRun(Changing):
         That is so on accelerators, where waits may spin.
         """
         return self.main_thread.is_asked and self.compilations.on_accelerator
+
+    def shows_progress(self, has_computed: bool) -> bool:
+        """Return whether a sample shows progress: the rank's GPU works, or the rank has computed.
+
+        While a collective on its GPU waits for other ranks, the processor may wait in a loop.
+
+        Args:
+            has_computed: True if the rank has used processors.
+
+        """
+        if (gpus := self.gpu_use) is not None and (gpus.works or gpus.waits):
+            return gpus.works
+        return has_computed and not self.answers_for_progress
 
     @property
     def stage(self) -> Stage:

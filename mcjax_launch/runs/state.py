@@ -189,13 +189,22 @@ class RunState(Changing):
     def record_usage(self, usage: Usage, at: float) -> None:
         """Record the resource usage of a host's ranks, as reported by its agent."""
         self.activity.usage_at = at
+        if usage.gpus:
+            from mcjax_launch.runs.gpu_use import RankGpus  # only ranks on GPUs need it
         for used in usage.ranks:
             run = self.ranks[used.rank]
+            uses = [
+                (gpu, mine) for gpu in usage.gpus for mine in gpu.ranks if mine.rank == used.rank
+            ]
+            if uses and run.gpu_use is None:
+                run.gpu_use = RankGpus()
+            if run.gpu_use is not None:
+                run.gpu_use.record(uses, at, is_alone=self.num_processes == 1)
             sample = Sample(at, used.cpu_s, used.rss_kib)
             since, spins = run.process.started_at or 0.0, run.compilations.on_accelerator
             moved = run.usage.add(sample, used.main_s, used.main_waits, since, spins)
             run.compilations.record_usage(run.usage.share, at)
-            if moved and not run.answers_for_progress:
+            if run.shows_progress(moved):
                 self.activity.active_at = at
 
     def record_question(self, ranks: Iterable[int], at: float) -> None:

@@ -460,15 +460,53 @@ class RankUsage(Nested):
     main_waits: int = 0
 
 
+class RankOnGpu(Nested):
+    """A rank's use of a GPU: its memory in MiB, and percentages of time as in GpuUse."""
+
+    rank: int
+    mib: int | None = None
+    busy: float | None = None
+    memory_busy: float | None = None
+
+
+class GpuUse(Nested):
+    """A GPU of a host, and its use since the last report; None for what its driver does not tell.
+
+    Args:
+        number: number of the GPU, in the order of the PCI bus.
+        name: model of the GPU.
+        used_mib, total_mib: memory in use by all processes, and memory of the GPU.
+        busy: percentage of the time in which programs ran on it; the average.
+        memory_busy: percentage of the time in which its memory was read or written; the highest.
+        power_w, limit_w: the highest power in watts, and the limit to it.
+        ranks: the ranks that use it.
+        others: descriptions of processes of no rank that use it.
+
+    """
+
+    number: int
+    name: str
+    used_mib: int
+    total_mib: int
+    busy: float | None = None
+    memory_busy: float | None = None
+    power_w: float | None = None
+    limit_w: float | None = None
+    ranks: tuple[RankOnGpu, ...] = ()
+    others: tuple[str, ...] = ()
+
+
 class Usage(ToLauncher):
-    """Report of the processor time and memory that the ranks of a host use."""
+    """Report of the processor time, memory and GPUs that the ranks of a host use."""
 
     ranks: tuple[RankUsage, ...]
+    gpus: tuple[GpuUse, ...] = ()
 
     @property
     def about(self) -> Iterable[int]:
         """Ranks whose usage the message reports."""
-        return [used.rank for used in self.ranks]
+        on_gpus = [used.rank for gpu in self.gpus for used in gpu.ranks]
+        return [*(used.rank for used in self.ranks), *on_gpus]
 
 
 class Stacks(ToLauncher):

@@ -12,7 +12,7 @@ from mcjax_launch.diagnosis.snapshots import Stack
 from mcjax_launch.diagnosis.view import Finding
 from mcjax_launch.launcher.hang_watch import HangWatch, HostQuery
 from mcjax_launch.wire import hook_messages as hook
-from mcjax_launch.wire.messages import Exited, RankUsage, Usage
+from mcjax_launch.wire.messages import Exited, GpuUse, RankOnGpu, RankUsage, Usage
 
 SITE = "/v/lib/python3.11/site-packages"
 AT = "Stack (most recent call first):\n"
@@ -347,6 +347,48 @@ def test_long_step_on_accelerators_is_no_hang(*, runs: bool, places: int) -> Non
     watched.stacks[1] = BLOCKED if places == 1 else LOADING
     watched.until(1000)
     assert watched.lines == []
+
+
+SPINS, WORKS, IDLES = (100, 0, 128), (99, 9, 568), (0, 0, 117)
+
+
+def on_gpus_that(*doing: tuple[float, float, float]) -> OnGpus:
+    """A job whose ranks each have a GPU; what it does, in percentages and watts."""
+    watched = OnGpus()
+    record = watched.state.record_usage
+    uses = [
+        GpuUse(n, "H100", 1, 2, *values, 700, (RankOnGpu(n, 1, *values[:2]),))
+        for n, values in enumerate(doing)
+    ]
+    watched.state.record_usage = lambda usage, at: record(  # type: ignore[method-assign]
+        usage.copy_with(gpus=tuple(uses)), at
+    )
+    return watched
+
+
+def test_ranks_whose_gpus_work_are_no_hang() -> None:
+    watched = on_gpus_that(WORKS, WORKS)
+    assert {ask for _, ask in watched.until(1000)} == {HostQuery.USAGE}
+    assert watched.lines == []
+
+
+def test_note_says_whose_gpus_wait_and_whose_are_idle() -> None:
+    watched = on_gpus_that(SPINS, IDLES)
+    watched.until(60)
+    assert watched.lines[0].startswith("rank 0 has waited 3")
+    assert watched.lines[1] == "rank 0's GPU waits in a collective; rank 1's is idle"
+
+
+def test_rank_whose_gpu_works_while_others_wait_is_named() -> None:
+    watched = on_gpus_that(SPINS, WORKS)
+    watched.until(1000)
+    told = [line for line in watched.lines if "GPU" in line]
+    assert 1 < len(told) < 7
+    assert re.fullmatch(
+        r"rank 0's GPU waits in a collective; rank 1's has been busy for [345]\d s "
+        r"\(last compiled jit\(f\) at train.py:9\)",
+        told[0],
+    )
 
 
 def test_answering_rank_is_no_stall_on_accelerators() -> None:

@@ -200,6 +200,7 @@ def test_the_core_names_no_feature() -> None:
 ALONE = {
     "cli/command.py": "the command",
     "diagnosis/findings/collectives.py": "the table of rules names it",
+    "diagnosis/findings/gpus.py": "the table of rules names it",
     "diagnosis/findings/slow.py": "the table of rules names it",
     "check/run.py": "the check, without its options and its lines",
     "detached/visit.py": "the terminal's half of what visitors.py serves",

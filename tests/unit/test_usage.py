@@ -1,10 +1,14 @@
 """How often an agent looks at what its ranks use."""
 
+import os
+
 import pytest
 from fakes import Clock
 
 from mcjax_launch.agent import usage
+from mcjax_launch.agent.gpu_watch import GpuWatch
 from mcjax_launch.agent.usage import UsageSampler
+from mcjax_launch.machine.loop import Loop
 from mcjax_launch.wire.messages import RankUsage, Usage
 
 RANKS = {71: 0, 72: 1}
@@ -18,10 +22,14 @@ class Looks:
         self.clock = Clock(patch, usage)
         self.came: list[Usage] = []
         patch.setattr(usage, "measure_usage", self._usage)
-        self.looker = UsageSampler(lambda: RANKS, lambda: {71}, self.came.append)
+        gpus = GpuWatch(Loop(), "/package/hook/site")
+        self.looker = UsageSampler(lambda: RANKS, lambda: {71}, self.came.append, gpus)
         self.looker.begin(every_s)
 
-    def _usage(self, ranks: dict[int, int], pythons: set[int]) -> tuple[RankUsage, ...]:
+    def _usage(
+        self, found: dict[int, object], ranks: dict[int, int], pythons: set[int]
+    ) -> tuple[RankUsage, ...]:
+        assert os.getpid() in found
         assert (ranks, pythons) == (RANKS, {71})
         return USED
 

@@ -1,0 +1,77 @@
+"""Rules on what ranks do on their GPUs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from mcjax_launch.diagnosis.view import Finding, View
+from mcjax_launch.ranks import format_ranks, group_by_key
+from mcjax_launch.runs.gpu_use import GpuActivity, RankGpus
+from mcjax_launch.runs.rank_run import RankRun
+from mcjax_launch.runs.spmd import format_title
+from mcjax_launch.wording import format_rough_duration
+
+# In this order they are described.
+_KINDS = (GpuActivity.WAITS, GpuActivity.WORKS, GpuActivity.IDLE)
+
+
+def doing(view: View) -> Iterator[Finding]:
+    """Find which ranks' GPUs wait in a collective, which work, and which are idle."""
+    known = [
+        (gpus.activity, run)
+        for run in view.state.running
+        if (gpus := run.gpu_use) is not None and gpus.activity is not None
+    ]
+    groups = group_by_key(known)
+    words = [
+        _describe_group(
+            kind, groups[kind], view.now, is_first=kind is min(groups, key=_KINDS.index)
+        )
+        for kind in _KINDS
+        if kind in groups
+    ]
+    if words:
+        late = groups.get(GpuActivity.IDLE, []) if GpuActivity.WAITS in groups else []
+        key = "GPUs", *(f"{kind} {format_ranks(_list_ranks(groups[kind]))}" for kind in groups)
+        yield Finding(key, "; ".join(words), tuple(_list_ranks(late)))
+
+
+def some_work(view: View) -> Iterator[Finding]:
+    """Find that GPUs of some ranks have waited in a collective while others have worked."""
+    gpus = [run.gpu_use for run in view.state.running if run.gpu_use is not None]
+    waiting, working = [each for each in gpus if each.waits], [each for each in gpus if each.works]
+    if waiting and working:
+        for finding in doing(view):
+            yield finding.copy_with(since=max(each.since for each in (*waiting, *working)))
+
+
+def _list_ranks(runs: Sequence[RankRun]) -> list[int]:
+    return [run.process_id for run in runs]
+
+
+def _describe_group(
+    kind: GpuActivity, runs: Sequence[RankRun], now: float, *, is_first: bool
+) -> str:
+    """Describe what these ranks' GPUs do: "rank 3's GPU has been busy for 40 s in jit(step)"."""
+    of_runs: list[RankGpus] = [run.gpu_use for run in runs if run.gpu_use is not None]
+    ranks, several = format_ranks(_list_ranks(runs)), sum(len(each.latest) for each in of_runs) > 1
+    if len(runs) > 1:
+        name = f"GPUs of {ranks}" if is_first else f"those of {ranks}"
+    else:
+        name = f"{ranks}'s" + (f" GPU{'s' if several else ''}" if is_first else "")
+    if kind is GpuActivity.WAITS:
+        return f"{name} {'wait' if several else 'waits'} in a collective"
+    if kind is GpuActivity.IDLE:
+        return f"{name} {'are' if several else 'is'} idle"
+    for_long = format_rough_duration(now - max(each.since for each in of_runs))
+    places = {_format_program(run) for run in runs}
+    where = places.pop() if len(places) == 1 else ""
+    return f"{name} {'have' if several else 'has'} been busy for {for_long}{where}"
+
+
+def _format_program(run: RankRun) -> str:
+    """Return the program that a rank has compiled last, as " (last compiled ...)"; "" if none."""
+    latest = run.compilations.latest
+    if latest is None:
+        return ""
+    return f" (last compiled {format_title(latest.name)} at {latest.where or 'an unknown line'})"

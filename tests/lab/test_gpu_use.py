@@ -1,0 +1,112 @@
+"""What NVML's stand-in tells of GPUs: a rank whose GPU works is not stalled."""
+
+import os
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+from jobs import LAUNCHER, Jobs, eventually
+from remote import FAKE_SSH
+
+TESTS = Path(__file__).parent.parent
+
+pytestmark = [
+    pytest.mark.only_linux("device files in a namespace"),
+    pytest.mark.skipif(
+        os.geteuid() != 0 or shutil.which("unshare") is None or shutil.which("cc") is None,
+        reason="needs root, unshare and a C compiler",
+    ),
+]
+#: Ranks sleep; what the card does, {pid} included, is written before.
+CARD = "util={busy} mem=0 power={watts} limit=700 used=1024 procs=$$:520:{busy}"
+SLEEP = 'echo "$1" >$FAKE_NVML.new; mv $FAKE_NVML.new $FAKE_NVML; echo begun; sleep ${2:-4}'
+
+
+@pytest.fixture(scope="session")
+def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with the stand-in, for LD_LIBRARY_PATH."""
+    folder = tmp_path_factory.mktemp("nvml")
+    source, target = TESTS / "fake_nvml.c", folder / "libnvidia-ml.so.1"
+    subprocess.run(["cc", "-shared", "-fPIC", "-o", target, source], check=True)
+    return folder
+
+
+class Host:
+    """This machine with a made-up GPU; `nvml` is what the stand-in tells."""
+
+    def __init__(self, library: Path, folder: Path) -> None:
+        self.nvml = folder / "nvml.txt"
+        self.nvml.write_text("util=0 power=71\n")
+        self.env = {"LD_LIBRARY_PATH": str(library), "FAKE_NVML": str(self.nvml)}
+        self.launcher = [str(TESTS / "made_up_gpus"), "1", *LAUNCHER]
+
+    def sleep(self, doing: str, seconds: float = 4.0) -> list[str]:
+        """A command that sleeps while the card does something."""
+        set_pid = SLEEP.replace('"$1"', f'"{doing}"')
+        return ["sh", "-c", set_pid.replace("${2:-4}", str(seconds))]
+
+
+@pytest.fixture
+def host(library: Path, tmp_path: Path) -> Host:
+    return Host(library, tmp_path)
+
+
+WORKS = CARD.format(busy=100, watts=600)
+SPINS = CARD.format(busy=100, watts=128)
+STALL = ("--stall-timeout", 1.5)
+
+
+def test_rank_that_sleeps_while_its_gpu_works_is_not_stalled(jobs: Jobs, host: Host) -> None:
+    ended = jobs.run("-n", 2, *STALL, *host.sleep(WORKS), launcher=host.launcher, env=host.env)
+    assert ended.status == 0, ended.stderr
+
+
+def test_rank_on_another_host_is_not_stalled_while_its_gpu_works(jobs: Jobs, host: Host) -> None:
+    """The code of the reader comes with the agent's."""
+    words = ["--hosts", "a", "--via", FAKE_SSH, *STALL, *host.sleep(WORKS)]
+    ended = jobs.run(*words, launcher=host.launcher, env=host.env)
+    assert ended.status == 0, ended.stderr
+
+
+def test_rank_whose_gpu_only_spins_is_stalled(jobs: Jobs, host: Host) -> None:
+    words = ["-n", 2, *STALL, *host.sleep(SPINS, 60)]
+    ended = jobs.run(*words, launcher=host.launcher, env=host.env)
+    assert ended.status == 124, ended.stderr
+    assert "'s GPU waits in a collective" in ended.report
+
+
+@pytest.mark.parametrize("nvml", ["dead", "slow", "no library"])
+def test_job_stalls_as_ever_if_the_driver_tells_nothing(jobs: Jobs, host: Host, nvml: str) -> None:
+    env = host.env if nvml != "no library" else {}
+    host.nvml.write_text(f"{nvml}\n")
+    program = "echo begun; sleep 60"
+    words = ["-n", 2, *STALL, "sh", "-c", program]
+    ended = jobs.run(*words, launcher=host.launcher, env=env)
+    assert ended.status == 124, ended.stderr
+    assert "GPU" not in ended.report
+
+
+def test_driver_that_hangs_does_not_hold_up_the_end(jobs: Jobs, host: Host) -> None:
+    host.nvml.write_text("slow\n")
+    running = jobs.start(*STALL, "sh", "-c", "echo begun", launcher=host.launcher, env=host.env)
+    assert running.finish(limit=4.0).status == 0  # a call of the driver's takes 5 s
+
+
+def test_reader_ends_with_a_killed_agent(jobs: Jobs, host: Host) -> None:
+    words = [*STALL, *host.sleep(WORKS, 60)]
+    running = jobs.start(*words, launcher=host.launcher, env=host.env)
+    running.read_until("begun")
+    reader = [each for each in running.agent.children() if "nvml.py" in " ".join(each.cmdline())]
+    assert len(reader) == 1
+    running.agent.kill()
+    assert running.finish().status == 255
+    eventually(lambda: not reader[0].is_running())
+
+
+def test_ranks_on_the_cpu_have_no_reader(jobs: Jobs, host: Host) -> None:
+    words = [*STALL, "-d", 1, "sh", "-c", "echo begun; sleep 60"]
+    running = jobs.start(*words, launcher=host.launcher, env=host.env)
+    running.read_until("begun")
+    assert len(running.agent.children()) == 1
+    assert running.finish().status == 124
