@@ -28,13 +28,13 @@ from .part import RankStarter
 from .stacks import StackDump
 from .startup import HostPreparation
 from .system import system
-from .system.unix import Childless, SpawnError
+from .system.unix import Childless, Invocation, SpawnError
 from .ulimits import explain_exceeded_limit
 from .usage import UsageSampler
 
 TYPE_CHECKING = False  # as typing's own, without importing it: an agent's start is waited for
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
     from typing import Any
 
     from ..machine.system import Limit
@@ -44,6 +44,8 @@ if TYPE_CHECKING:
     from .system.unix import EndedChild
 
 _ENDLESS = 1 << 60
+# Ranks that are started together, before output and hooks of any are read.
+_TOGETHER = 32
 #: Descriptor of a rank's standard input, unless a feature has another: /dev/null, see `main`.
 NO_INPUT = 0
 _FEATURES = f"{__name__.partition('.')[0]}.features"
@@ -411,8 +413,8 @@ class Agent:
 
     def start_ranks(self, ranks: Sequence[Wanted]) -> None:
         """Start processes for these ranks; if one cannot be started, stop the attempt."""
-        for rank, environ in ranks:
-            if failure := self._try_start(rank, environ):
+        for first in range(0, len(ranks), _TOGETHER):
+            if failure := self._try_start(ranks[first : first + _TOGETHER]):
                 self.link.send(failure)
                 self._stop(messages.Stop(signal.SIGKILL, 0))
                 return
@@ -434,31 +436,27 @@ class Agent:
         environ = {**inherited, **set_here}
         return rank_environ.with_hook(environ, self._hook_folder) if order.hook else environ
 
-    def _try_start(
-        self, rank: messages.RankOrder, environ: dict[str, str]
-    ) -> messages.Refused | None:
-        """Start a rank; return the message for the launcher if it cannot be started."""
-        what = f"rank {rank.process_id} cannot be started"
-        try:
-            self._spawn(rank, environ)
-        except SpawnError as error:
-            path = environ.get("PATH", os.defpath)
-            found = make_refusal_error(error.what, rank.cwd, path, error.errno)
-            return messages.Refused(str(found), found.status)
-        except OSError as error:  # too many processes, or files
-            return messages.Refused(f"{what}: {format_limit_error(error)}", exit_status.HOST_LOST)
-        return None
+    def _try_start(self, ranks: Sequence[Wanted]) -> messages.Refused | None:
+        """Start ranks together; return the message for the launcher if one cannot be started."""
+        failure = None
+        # It ends early if there is no room for a rank.
+        for (rank, environ), spawned in zip(ranks, system.spawn_all(self._invoke(ranks))):
+            if isinstance(spawned, int):
+                self.record_rank_start(rank.process_id, spawned)
+            elif failure is None:
+                failure = _refuse(rank, environ, spawned)
+        return failure
 
-    def _spawn(self, rank: messages.RankOrder, environ: dict[str, str]) -> None:
-        ends = self.make_standard_streams(rank)
-        try:
-            pid = system.spawn(
-                rank.argv, environ, rank.cwd, ends, rank.settings, self.starter.files_limit
-            )
-        finally:
-            for fd in ends:
-                os.close(fd)
-        self.record_rank_start(rank.process_id, pid)
+    def _invoke(self, ranks: Sequence[Wanted]) -> Iterator[Invocation]:
+        """Make the pipes of one rank after the other; close its ends when it has been started."""
+        for rank, environ in ranks:
+            ends = self.make_standard_streams(rank)
+            try:
+                settings, limit = rank.settings, self.starter.files_limit
+                yield Invocation(rank.argv, environ, rank.cwd, ends, settings, limit)
+            finally:
+                for fd in ends:
+                    os.close(fd)
 
     def make_standard_streams(self, rank: messages.RankOrder) -> tuple[int, int, int]:
         """Make a rank's pipes; return its descriptors 0, 1 and 2, which the caller closes."""
@@ -583,6 +581,19 @@ class Agent:
         if len(killed) == len(left):
             self._signal_ranks(signal.SIGKILL)
         self._signal_each(killed, signal.SIGKILL)
+
+
+def _refuse(
+    rank: messages.RankOrder, environ: Mapping[str, str], why: OSError | SpawnError
+) -> messages.Refused:
+    """Return the message for the launcher about a rank that cannot be started."""
+    if isinstance(why, SpawnError):
+        path = environ.get("PATH", os.defpath)
+        found = make_refusal_error(why.what, rank.cwd, path, why.errno)
+        return messages.Refused(str(found), found.status)
+    # Too many processes, or files.
+    what = f"rank {rank.process_id} cannot be started: {format_limit_error(why)}"
+    return messages.Refused(what, exit_status.HOST_LOST)
 
 
 def _describe_processes(pids: Iterable[int]) -> tuple[str, ...]:

@@ -159,6 +159,7 @@ class Streams:
         self._loop = loop
         self._uplink = uplink
         self._open: dict[int, tuple[int, int]] = {}  # rank and stream of each pipe
+        self._pipes: dict[int, list[int]] = {}  # the open pipes of each rank
         self._credit = 0
         self._buffer = memoryview(bytearray(_PIECE))
 
@@ -166,6 +167,7 @@ class Streams:
         """Start reading `fd`, the reading end of the pipe for a rank's STDOUT or STDERR."""
         os.set_blocking(fd, False)
         self._open[fd] = rank, stream
+        self._pipes.setdefault(rank, []).append(fd)
         if self._credit > 0:
             self._watch(fd)
 
@@ -174,6 +176,7 @@ class Streams:
         for fd in self._open:
             os.close(fd)
         self._open.clear()
+        self._pipes.clear()
 
     def add_credit(self, count: int) -> None:
         """Allow `count` more bytes to be sent."""
@@ -192,8 +195,8 @@ class Streams:
             rank: the rank; None for all ranks.
 
         """
-        for fd, (writer, _) in list(self._open.items()):
-            while rank in (None, writer) and self._credit > 0 and self._read(fd):
+        for fd in list(self._open if rank is None else self._pipes.get(rank, ())):
+            while self._credit > 0 and self._read(fd):
                 pass
         return self._credit > 0 or not self._open
 
@@ -211,7 +214,8 @@ class Streams:
             return False
         if count == 0:
             self._loop.forget(fd)
-            del self._open[fd]
+            rank, _ = self._open.pop(fd)
+            self._pipes[rank].remove(fd)
             os.close(fd)
             return False
         self._credit -= count

@@ -10,6 +10,7 @@ from ..machine.loop import READ
 from ..wire import messages
 from ..wire.timers import scale_time
 from .system import system
+from .system.unix import Invocation
 
 TYPE_CHECKING = False  # as typing's own, without importing it: an agent's start is waited for
 if TYPE_CHECKING:
@@ -93,7 +94,8 @@ class NativeDump:
             return
         try:
             ends = (_NO_INPUT, out_end, out_end)
-            tool_pid = system.spawn([*self._command, str(pid)], dict(os.environ), "/", ends)
+            command = [*self._command, str(pid)]
+            tool_pid = system.spawn(Invocation(command, dict(os.environ), "/", ends))
         except OSError:  # it has been removed, or there is no room
             os.close(out)
             return

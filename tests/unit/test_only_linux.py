@@ -16,6 +16,7 @@ PLACES = {
     "machine/own_paths.py",
     "wire/rank_process.py",
     "machine/system.py",
+    "agent/system/forks.py",
     "agent/system/linux.py",
     "agent/system/out_of_memory.py",
     "features/preload/agent/import_server.py",

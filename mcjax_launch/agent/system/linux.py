@@ -2,24 +2,20 @@
 
 from __future__ import annotations
 
-import _signal  # unlike signal it makes no enums, for which each rank would wait
 import ctypes
-import errno
 import os
 
 from ...machine.system import read_system_text
-from ...wire.rank_process import die_with_parent
-from ...wire.signals import RESET_IN_RANKS
+from .forks import Forks
 from .out_of_memory import OutOfMemory
-from .unix import HostProcess, Unix, become_standard
+from .unix import HostProcess, Unix, start_each
 
 TYPE_CHECKING = False  # as typing's own, without importing it: an agent's start is waited for
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
-    from typing import NoReturn
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from ...machine.system import Limit
-    from .unix import Given
+    from .unix import Invocation, Spawned
 
 _PF_EXITING = 4  # of include/linux/sched.h, in /proc/PID/stat
 _PR_SET_NAME = 15
@@ -91,31 +87,20 @@ class Linux(Unix):
     def make_out_of_memory_watch(self) -> OutOfMemory:
         return OutOfMemory()
 
-    def _start(self, path: str, argv: Sequence[str], env: dict[str, str], given: Given) -> int:
-        """Start a process that the kernel kills when this process ends; return its pid.
+    def spawn_all(self, programs: Iterable[Invocation]) -> list[Spawned]:
+        """Start programs that the kernel kills when this process ends.
 
-        So it ends even if the guardian is killed too. `posix_spawn` cannot request that.
+        So they end even if the guardian is killed too.
         """
-        agent = os.getpid()
-        failed, failing = os.pipe()
-        # A signal to the new process must not run handlers inherited from this process.
-        mask = _signal.pthread_sigmask(_signal.SIG_BLOCK, _signal.valid_signals())
         try:
-            pid = os.fork()
-            if pid == 0:
-                _become(path, argv, env, given, agent, failing)
-            os.close(failing)
-            failing = -1
-            code = int.from_bytes(os.read(failed, 4), "little")
+            forks = Forks(_prctl)
+        except OSError as error:
+            return [error]
+        try:
+            spawned = start_each(programs, forks.fork)
         finally:
-            _signal.pthread_sigmask(_signal.SIG_SETMASK, mask)
-            os.close(failed)
-            if failing >= 0:
-                os.close(failing)
-        if code:
-            os.waitpid(pid, 0)
-            raise OSError(code, os.strerror(code))
-        return pid
+            refused = forks.finish()
+        return [refused.get(pid, pid) if isinstance(pid, int) else pid for pid in spawned]
 
     def _is_ending(self, pid: int) -> bool:
         try:
@@ -235,38 +220,6 @@ def compute_used_or_starved_s(schedstat: str) -> float:
     """
     ran, delayed = map(int, schedstat.split()[:2])
     return (ran + delayed * _STARVED) / 1e9
-
-
-def _become(
-    path: str, argv: Sequence[str], env: dict[str, str], given: Given, agent: int, failing: int
-) -> NoReturn:
-    """Turn a fork into a rank's program, in its own session, with default signal actions.
-
-    Args:
-        path: path of the program.
-        argv: command line of the program.
-        env: environment of the program.
-        given: descriptors, limits and settings of the program.
-        agent: pid of the agent; if it ends, the kernel kills this process.
-        failing: pipe for the errno if the program cannot be started; exec closes it.
-
-    """
-    try:
-        files, settings = given
-        become_standard(files)
-        os.setsid()
-        settings.apply()
-        handled = [n for n in _signal.valid_signals() if callable(_signal.getsignal(n))]
-        for signum in (*RESET_IN_RANKS, *handled):
-            _signal.signal(signum, _signal.SIG_DFL)
-        die_with_parent(agent, _prctl)
-        _signal.pthread_sigmask(_signal.SIG_SETMASK, ())
-        os.execve(path, list(argv), env)
-    except BaseException as error:
-        code = getattr(error, "errno", None) or errno.EINVAL
-        os.write(failing, code.to_bytes(4, "little"))
-    finally:
-        os._exit(1)
 
 
 def _iterate_stat_fields() -> Iterator[tuple[int, list[bytes]]]:

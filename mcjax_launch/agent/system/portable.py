@@ -13,7 +13,6 @@ import sys
 import time
 
 from ...machine import system as shared
-from ...wire.rank_process import PLAIN
 from .unix import Childless, EndedChild, HostProcess, Unix
 
 try:
@@ -31,10 +30,7 @@ except ImportError:  # this Python was started without its site-packages
 
 TYPE_CHECKING = False  # as typing's own, without importing it: an agent's start is waited for
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from ...machine.system import Limit
-    from ...wire.rank_process import RankSettings
+    from .unix import Invocation
 
 # Variable of every rank, with its job's private folder on this host. MCJAX_JOB_ID would not be
 # enough, because a job may have several agents on one machine.
@@ -67,18 +63,11 @@ class Portable(Unix):
     def get_machine_id(self) -> str:
         return f"{os.uname().nodename} {psutil.boot_time():.0f}"
 
-    def spawn(
-        self,
-        argv: Sequence[str],
-        env: dict[str, str],
-        cwd: str,
-        standard: Sequence[int],
-        settings: RankSettings = PLAIN,
-        files_limit: Limit | None = None,
-    ) -> int:
+    def _find_and_start(self, program: Invocation) -> int:
         chosen = {shared.VARIABLE: "1"} if shared.VARIABLE in os.environ else {}
-        env = {**env, **chosen, _MARK: self._folder} if self._folder else env
-        pid = super().spawn(argv, env, cwd, standard, settings, files_limit)
+        if self._folder:
+            program = program.copy_with(env={**program.env, **chosen, _MARK: self._folder})
+        pid = super()._find_and_start(program)
         with contextlib.suppress(psutil.Error):
             self._ranks[pid] = psutil.Process(pid)
         return pid

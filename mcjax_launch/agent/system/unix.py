@@ -15,7 +15,8 @@ TYPE_CHECKING = False
 
 if TYPE_CHECKING:
     import resource
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from typing import Union
 
     from ...machine.system import Limit
     from ...wire.rank_process import RankSettings
@@ -23,8 +24,8 @@ if TYPE_CHECKING:
 
     #: The descriptors that become 0, 1 and 2, and the limit of open files.
     Files = tuple[Sequence[int], Limit | None]
-    #: Those, and the other settings of a new process.
-    Given = tuple[Files, RankSettings]
+    #: The pid of a started program, or the reason why it cannot be started.
+    Spawned = Union[int, OSError, "SpawnError"]
 
 # Errors for too many processes or files, or too little memory.
 _NO_ROOM = (errno.EAGAIN, errno.EMFILE, errno.ENFILE, errno.ENOMEM)
@@ -39,6 +40,32 @@ class SpawnError(Exception):
         super().__init__(error.errno, what)
         self.errno = error.errno or 0
         self.what = what
+
+
+class Invocation(Value):
+    """Program to start, and what its process gets.
+
+    Attributes:
+        argv: the program, as a shell would find it, and its arguments.
+        env: all environment variables.
+        cwd: working directory.
+        standard: descriptors that become 0, 1 and 2.
+        settings: settings of a rank's process, such as cores and nice value.
+        files_limit: limit on open files (see `machine.system.allow_many_files`); None for that of
+            the process that starts it.
+
+    """
+
+    argv: Sequence[str]
+    env: dict[str, str]
+    cwd: str
+    standard: Sequence[int]
+    settings: RankSettings = PLAIN
+    files_limit: Limit | None = None
+
+    @property
+    def files(self) -> Files:
+        return self.standard, self.files_limit
 
 
 class Childless(Exception):
@@ -123,72 +150,50 @@ class Unix:
 
     # --- spawn ---
 
-    def spawn(
-        self,
-        argv: Sequence[str],
-        env: dict[str, str],
-        cwd: str,
-        standard: Sequence[int],
-        settings: RankSettings = PLAIN,
-        files_limit: Limit | None = None,
-    ) -> int:
-        """Start a process in its own session, with default signal actions; return its pid.
-
-        As little Python as possible runs between this process and the program. So this process
-        enters the directory, and sets what the new process inherits.
-
-        Args:
-            argv: the program, as a shell would find it, and its arguments.
-            env: all environment variables of the program.
-            cwd: working directory of the program, and of this process from now on.
-            standard: descriptors that become the program's 0, 1 and 2.
-            settings: settings of the rank's process, such as cores and nice value.
-            files_limit: limit on open files (see `wire.system.allow_many_files`); None for this
-                process's limit.
+    def spawn(self, program: Invocation) -> int:
+        """Start one program as `spawn_all` does; return its pid.
 
         Raises:
             SpawnError: the program cannot be executed, or the directory cannot be entered.
             OSError: there is no room for another process.
 
         """
-        try:
-            os.chdir(cwd)
-        except OSError as error:
-            raise SpawnError(error, cwd) from None
-        try:
-            return self._find_and_start(argv, env, ((standard, files_limit), settings))
-        except OSError as error:
-            if error.errno in _NO_ROOM:
-                raise
-            raise SpawnError(error, argv[0]) from None
+        (spawned,) = self.spawn_all([program])
+        if isinstance(spawned, int):
+            return spawned
+        raise spawned
 
-    def _find_and_start(self, argv: Sequence[str], env: dict[str, str], given: Given) -> int:
+    def spawn_all(self, programs: Iterable[Invocation]) -> list[Spawned]:
+        """Start programs in sessions of their own, with default signal actions.
+
+        This process enters their directories and stays in the last one.
+
+        Returns:
+            the pid of each, a SpawnError if it cannot be executed or its directory cannot be
+            entered, or as the last an OSError if there is no room for another process or if
+            `programs` raises it.
+
+        """
+        return start_each(programs, self._find_and_start)
+
+    def _find_and_start(self, program: Invocation) -> int:
         """Start a program, found as a shell would find it; return its pid."""
-        error: OSError = FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT))
-        for path in _find_paths(argv[0], env):
-            try:
-                return self._start(path, argv, env, given)
-            except (FileNotFoundError, NotADirectoryError):  # noqa: PERF203
-                pass
-            except PermissionError as found:  # PATH may have another later
-                error = found
-        raise error
+        return try_each(find_paths(program), lambda path: self._start(path, program))
 
-    def _start(self, path: str, argv: Sequence[str], env: dict[str, str], given: Given) -> int:
+    def _start(self, path: str, program: Invocation) -> int:
         """Start the program at a path; return its pid."""
         how = {"setsid": True, "setsigmask": (), "setsigdef": RESET_IN_RANKS}
         # Not by file actions: these fail for descriptors above the limit.
         own = [os.dup(n) for n in range(3)]
-        files, settings = given
-        own_limit = become_standard(files)
+        own_limit = become_standard(program.files)
         try:
-            pid = os.posix_spawn(path, list(argv), env, **how)  # type: ignore[arg-type]
+            pid = os.posix_spawn(path, list(program.argv), program.env, **how)  # type: ignore[arg-type]
         finally:
             become_standard((own, own_limit))
             for fd in own:
                 os.close(fd)
         try:
-            settings.apply(pid)
+            program.settings.apply(pid)
         except ProcessLookupError:  # it has ended already
             pass
         return pid
@@ -344,13 +349,61 @@ def become_standard(files: Files) -> Limit | None:
     return system.limit_files(limit)
 
 
-def _find_paths(name: str, env: Mapping[str, str]) -> list[str]:
+def start_each(programs: Iterable[Invocation], start: Callable[[Invocation], int]) -> list[Spawned]:
+    """Call `start` with each program, in its directory; see `Unix.spawn_all`."""
+    results: list[Spawned] = []
+    try:
+        for program in programs:
+            results.append(_start_in_directory(program, start))  # noqa: PERF401, errors keep them
+    except OSError as error:
+        results.append(error)
+    return results
+
+
+def _start_in_directory(program: Invocation, start: Callable[[Invocation], int]) -> Spawned:
+    try:
+        os.chdir(program.cwd)
+    except OSError as error:
+        return SpawnError(error, program.cwd)
+    try:
+        return start(program)
+    except OSError as error:
+        if (refused := explain_refusal(error, program)) is error:
+            raise
+        return refused
+
+
+def explain_refusal(error: OSError, program: Invocation) -> OSError | SpawnError:
+    """Return the error itself if there is no room for a process, else one that names PROGRAM."""
+    return error if error.errno in _NO_ROOM else SpawnError(error, program.argv[0])
+
+
+def find_paths(program: Invocation) -> list[str]:
     """Return the paths at which a program exists, in the order of PATH."""
+    name = program.argv[0]
     if os.sep in name:
         return [name]
-    folders = env.get("PATH", os.defpath).split(os.pathsep)
+    folders = program.env.get("PATH", os.defpath).split(os.pathsep)
     paths = (os.path.join(folder, name) for folder in folders)
     return [path for path in paths if os.path.exists(path)]
+
+
+def try_each(paths: Iterable[str], start: Callable[[str], int]) -> int:
+    """Return what `start` returns for the first path that can be executed.
+
+    Raises:
+        OSError: there is none; a lacking permission counts more than a missing file.
+
+    """
+    error: OSError = FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT))
+    for path in paths:
+        try:
+            return start(path)
+        except (FileNotFoundError, NotADirectoryError):  # noqa: PERF203
+            pass
+        except PermissionError as found:  # PATH may have another later
+            error = found
+    raise error
 
 
 def _decode_status(found: os.waitid_result) -> int:

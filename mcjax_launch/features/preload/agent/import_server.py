@@ -8,6 +8,7 @@ import time
 
 from ....agent.stacks import Pieces
 from ....agent.system import system
+from ....agent.system.unix import Invocation
 from ....machine.loop import READ, Loop
 from ....wire import hook_environ
 from ....wire.codec import Malformed, to_json
@@ -73,7 +74,7 @@ class ImportServerLink:
         self._theirs.set_inheritable(True)
         try:
             self.pid = system.spawn(
-                rank.argv, environ, rank.cwd, standard, rank.settings, files_limit
+                Invocation(rank.argv, environ, rank.cwd, standard, rank.settings, files_limit)
             )
         finally:
             self._theirs.close()
