@@ -20,6 +20,7 @@ from mcjax_launch.cli.words import check_once, explain_swallowed_program
 from mcjax_launch.diagnosis.attempt import JobOutcome
 from mcjax_launch.errors import LaunchError, save_traceback
 from mcjax_launch.events.events import NO_EVENTS, Events
+from mcjax_launch.options.option import PROJECT_FILE
 from mcjax_launch.options.options import Options
 from mcjax_launch.options.removed import find_removed_variables
 from mcjax_launch.request import combinations, ready, this_machine
@@ -83,6 +84,7 @@ def command(context: click.Context, /, **values: Any) -> int:
             raise LaunchError(line)
         if options.jobs or options.stop or options.wait or options.attach is not None:
             return _run_detached_action(options, context)
+        options = _with_project_options(options, context)
         if options.check:
             return _check(options, context)
         if not options.program and client is None:
@@ -103,9 +105,9 @@ def command(context: click.Context, /, **values: Any) -> int:
         names = list_options_from(context, ParameterSource.COMMANDLINE)
         return serving.run(client, options, names, events, _say)
     except LaunchError as error:
-        from mcjax_launch.cli.usage_errors import with_variable
+        from mcjax_launch.cli.usage_errors import with_origins
 
-        message = with_variable(str(error), context)
+        message = with_origins(str(error), context, error.status)
         if options.emit is None and client is None and is_on_github(os.environ):
             from mcjax_launch.report import github
 
@@ -145,6 +147,15 @@ def _make_events(
     from mcjax_launch.events.client import ClientStream
 
     return ClientStream(target, client)
+
+
+def _with_project_options(options: Options, context: click.Context) -> Options:
+    """Return the options, with those of the folder's project; the API's client has none."""
+    if context.obj is not None or not os.path.exists(PROJECT_FILE):
+        return options
+    from mcjax_launch.cli import project
+
+    return project.complete(options, context)
 
 
 def _run_detached_action(options: Options, context: click.Context) -> int:
@@ -190,12 +201,15 @@ def list_options_from(context: click.Context, *sources: ParameterSource) -> list
 
 
 def list_set_options(context: click.Context) -> list[str]:
-    """Return the names of the options on the command line or in the environment."""
-    return list_options_from(context, ParameterSource.COMMANDLINE, ParameterSource.ENVIRONMENT)
+    """Return the names of the options that the user or the project has set."""
+    return [
+        *list_options_from(context, ParameterSource.COMMANDLINE, ParameterSource.ENVIRONMENT),
+        *list_options_from(context, ParameterSource.DEFAULT_MAP),  # pyproject.toml
+    ]
 
 
 def rewrite_words(options: Options, context: click.Context) -> list[str]:
-    """Return the command line with options from the environment written out."""
+    """Return the command line with options from the environment and the project written out."""
     from mcjax_launch.job.describe import make_command_line
 
     return make_command_line(options, list_set_options(context))
@@ -229,8 +243,15 @@ def _approve(options: Options, context: click.Context, *, warn: bool = True) -> 
     # Options from variables do not count: those may be set for many command lines.
     names = frozenset(list_options_from(context, ParameterSource.COMMANDLINE))
     combinations.check(options, names, os.environ)
-    for warning in find_warnings(options, context, os.environ) if warn else ():
-        _say(warning)
+    if not warn:
+        return
+    if options.verbose and not options.quiet:
+        from mcjax_launch.cli.origins import describe_origins
+
+        for line in describe_origins(options, context):
+            _say(line)
+    for line in find_warnings(options, context, os.environ):
+        _say(line)
 
 
 def _run(options: Options, context: click.Context, events: Events, job_id: str) -> int:

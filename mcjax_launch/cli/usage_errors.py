@@ -1,16 +1,17 @@
 """One-line messages for errors in a command line, with advice for other launchers' options."""
 
-import os
 import re
 from collections.abc import Collection, Sequence
 
 import click
-from click.core import ParameterSource
 
 from mcjax_launch.cli.help import WORDS
+from mcjax_launch.cli.origins import find_origin
 from mcjax_launch.cli.words import divide_words, explain_swallowed_program
+from mcjax_launch.options.option import PROJECT_FILE
 from mcjax_launch.options.options import Options
 from mcjax_launch.options.removed import find_replacement
+from mcjax_launch.wire.exit_status import USAGE
 
 # --- options of other launchers ---
 
@@ -106,6 +107,8 @@ def find_advice(name: str, words: Sequence[str], ours: Collection[str]) -> tuple
 
 # --- in the launcher's own format ---
 
+_OPTION = re.compile(r"(?<![\w-])--?[a-z][\w-]*")
+
 
 def in_one_line(error: click.ClickException) -> str:
     """Return an error of click as one line `--option: problem`, without a full stop."""
@@ -147,35 +150,45 @@ def _format_missing_value(name: str) -> str:
     return f"needs a value: {name} {' '.join(metavars)}{where}"
 
 
-def with_variable(message: str, context: click.Context) -> str:
-    """Add to an error such as `-n 8: ...` the variable that set the option, if one did.
+def with_origins(message: str, context: click.Context, status: int) -> str:
+    """Add to an error the variable or the file that has set each option in it.
 
-    The message must begin with the option.
+    A project's options are named in any error of usage: its words may be about what they lead to.
+
+    Args:
+        message: the error; it may begin with an option and its value, as in `-n 8: ...`.
+        context: click's context.
+        status: exit status of the error.
+
     """
-    first = re.match("[^ :]*", message)
-    assert first is not None
-    head = message.partition(": ")[0] if ": " in message else first[0]
+    project = []
     for option in context.command.params:
-        variable = _find_variable(option, context)
-        if first[0] in option.opts and variable is not None:
-            return f"{head} (from {variable}){message[len(head) :]}"
+        origin = find_origin(option, context)
+        if origin is not None:
+            told = _with_origin(message, option.opts, origin)
+            if told == message and origin == PROJECT_FILE:
+                project.append(max(option.opts, key=len))
+            message = told
+    if project and status == USAGE and PROJECT_FILE not in message:
+        return f"{message} ({PROJECT_FILE} sets {', '.join(project)})"
+    return message
+
+
+def _with_origin(message: str, names: Collection[str], origin: str) -> str:
+    """Return an error with `(from ORIGIN)` behind the first mention of an option; or unchanged.
+
+    At the beginning of the error, the option's value comes first.
+    """
+    for mention in _OPTION.finditer(message):
+        if mention[0] in names:
+            is_head = mention.start() == 0 and ": " in message
+            end = message.index(": ") if is_head else mention.end()
+            return f"{message[:end]} (from {origin}){message[end:]}"
     return message
 
 
 def _format_name(parameter: click.Parameter, context: click.Context | None) -> str:
     """Return an option's long name, followed by " (from VARIABLE)" if a variable set it."""
     name = max(parameter.opts, key=len)
-    variable = _find_variable(parameter, context) if context is not None else None
-    return name if variable is None else f"{name} (from {variable})"
-
-
-def _find_variable(parameter: click.Parameter, context: click.Context) -> str | None:
-    """Return the environment variable that set an option; None if no variable did."""
-    if parameter.name is None:
-        return None
-    if context.get_parameter_source(parameter.name) is not ParameterSource.ENVIRONMENT:
-        return None
-    variables = parameter.envvar or f"{context.auto_envvar_prefix}_{parameter.name.upper()}"
-    if isinstance(variables, str):
-        return variables
-    return next(variable for variable in variables if os.environ.get(variable))
+    origin = find_origin(parameter, context) if context is not None else None
+    return name if origin is None else f"{name} (from {origin})"

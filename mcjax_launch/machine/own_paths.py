@@ -116,6 +116,26 @@ def explain_distrust(folder: str) -> str:
     return ""
 
 
+def explain_distrusted_file(path: str) -> str:
+    """Return the reason why what a file says must not be done; "" if it may be done.
+
+    Both the file and its folder count, and those that a link leads to.
+    """
+    places = dict.fromkeys((os.path.abspath(path), os.path.realpath(path)))
+    for folder in map(os.path.dirname, places):
+        if why := explain_distrust(folder):
+            return f"{folder}: {why}"
+    try:
+        status, folder_status = os.stat(path), os.stat(folder)
+    except OSError as error:
+        return f"{path}: {error.strerror}"
+    if _is_exposed(status):
+        return f"other users can write to it (chmod go-w {path})"
+    if os.geteuid() not in (0, status.st_uid) and status.st_uid not in (0, folder_status.st_uid):
+        return f"it belongs to {_format_user(status.st_uid)}"
+    return ""
+
+
 def find_exposed_folder(path: str) -> str:
     """Return the first folder on a path whose entries other users can rename; "" if there is none.
 

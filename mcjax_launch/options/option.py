@@ -7,6 +7,9 @@ from typing import Any, ClassVar
 from mcjax_launch.options.kinds import Kind
 from mcjax_launch.wire.value import Value
 
+#: The file of a project, in the current folder, whose table [tool.mcjax-launch] sets options.
+PROJECT_FILE = "pyproject.toml"
+
 
 class Option(Value, kw_only=True):
     """An option's declaration.
@@ -27,6 +30,8 @@ class Option(Value, kw_only=True):
         separator: separator between values in the option's variable; None for blanks.
         variable: name of a further variable that sets the option; "" for none.
         in_environ: True if a variable `MCJAX_...` sets the option.
+        in_project: True if a project's file may set the option, too; False for what
+            belongs to one command line.
         keyword: name in the API; "" if it is `name`.
         only_command: reason why the API lacks the option; "" if the API has it.
         excludes: options that cannot be combined with it, each as `--name` or `--name: why`. Two
@@ -50,6 +55,7 @@ class Option(Value, kw_only=True):
     separator: str | None = None
     variable: str = ""
     in_environ: bool = True
+    in_project: bool = True
     keyword: str = ""
     only_command: str = ""
     excludes: tuple[str, ...] = ()

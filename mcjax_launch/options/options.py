@@ -26,7 +26,7 @@ class JobOptions(OptionGroup, title="Job", kw_only=True):
         shown="the hosts' slots; 1 locally",
         help="Ranks (processes) in the whole job.",
     )
-    module: bool = declare_flag("PROGRAM is a Python module.", short=("-m",))
+    module: bool = declare_flag("PROGRAM is a Python module.", short=("-m",), in_project=False)
     python: str | None = declare_option(
         kinds.FILE,
         metavar="PATH",
@@ -61,6 +61,7 @@ class JobOptions(OptionGroup, title="Job", kw_only=True):
     stdin: frozenset[int] | Literal["all"] | None = declare_option(
         kinds.SOME_RANKS,
         only_command="standard input is the calling program's",
+        in_project=False,
         shown="none",
         help="Give these ranks the launcher's standard input, all of it to each.",
     )
@@ -175,11 +176,13 @@ class HostOptions(OptionGroup, title="Hosts", kw_only=True):
     )
     num_hosts: int | None = declare_option(
         kinds.ONE_OR_MORE,
+        in_project=False,
         help="Number of hosts; a scheduler starts a launcher on each (needs --coordinator). "
         "With --emit: number of hosts to request.",
     )
     host_rank: int | None = declare_option(
         kinds.HOST_RANK,
+        in_project=False,
         variable="JOB_COMPLETION_INDEX",
         shown="$JOB_COMPLETION_INDEX",
         help="Number of this launcher's host, counted from 0.",
@@ -262,6 +265,7 @@ class LimitOptions(OptionGroup, title="Limits and restarts", kw_only=True):
         repeats=True,
         shown="off",
         only_command="the command keeps running",
+        in_project=False,
         excludes=(
             "--emit",
             "--dry-run",
@@ -331,14 +335,17 @@ class DebuggingOptions(OptionGroup, title="Debugging", kw_only=True):
         metavar="FILE|fd:N",
         once=True,
         only_command="the API reads them",
+        in_project=False,
         help="Write what happens, as it happens, to FILE, a FIFO or a descriptor: JSON lines.",
     )
     check: bool = declare_flag(
         "Run no PROGRAM; report whether a job would work on these hosts.",
+        in_project=False,
         only_command="prints a list",
     )
     dry_run: bool = declare_flag(
         "Print each rank's host, command and variables; start nothing.",
+        in_project=False,
         only_command="is for reading",
     )
 
@@ -353,6 +360,7 @@ class DetachedOptions(OptionGroup, title="Detached jobs", kw_only=True):
             "--watch: it starts the job again while you edit",
             "--pdb: a detached job has no terminal for debuggers, use --debugpy PORT",
         ),
+        in_project=False,
         only_command="`start` returns at once",
     )
     attach: str | None = declare_option(
@@ -394,6 +402,7 @@ class BatchOptions(OptionGroup, title="Batch scripts and manifests", kw_only=Tru
 
     emit: str | None = declare_option(
         kinds.make_choice_kind(*KINDS),
+        in_project=False,
         only_command="runs nothing",
         help="Print a batch script or manifest that runs this job; start nothing.",
     )

@@ -1,0 +1,39 @@
+"""Origins of options that are not on the command line: a variable, or the project's file."""
+
+import os
+import shlex
+from collections.abc import Iterator
+
+import click
+from click.core import ParameterSource
+
+from mcjax_launch.job.describe import make_option_words
+from mcjax_launch.options.option import PROJECT_FILE
+from mcjax_launch.options.options import Options
+from mcjax_launch.report.record import without_values
+
+
+def find_origin(parameter: click.Parameter, context: click.Context) -> str | None:
+    """Return the environment variable, or the file, that has set an option; None for neither."""
+    if parameter.name is None:
+        return None
+    source = context.get_parameter_source(parameter.name)
+    if source is ParameterSource.DEFAULT_MAP:
+        return PROJECT_FILE
+    if source is not ParameterSource.ENVIRONMENT:
+        return None
+    variables = parameter.envvar or f"{context.auto_envvar_prefix}_{parameter.name.upper()}"
+    if isinstance(variables, str):
+        return variables
+    return next(variable for variable in variables if os.environ.get(variable))
+
+
+def describe_origins(options: Options, context: click.Context) -> Iterator[str]:
+    """Yield a line on each origin of options, with the options and values that come from there."""
+    found: dict[str, list[str]] = {}
+    for parameter in context.command.params:
+        if parameter.name in Options.declared and (origin := find_origin(parameter, context)):
+            found.setdefault(origin, []).extend(make_option_words(options, parameter.name))
+    for origin, words in found.items():
+        if words:  # not only a flag that is off
+            yield f"from {origin}: {shlex.join(without_values(words))}"
