@@ -1,0 +1,52 @@
+"""The command in environments that users have: the tests' own has none of the users' choices."""
+
+import os
+import re
+import sys
+from pathlib import Path
+
+import pytest
+from jobs import TOKEN, Jobs
+
+# What a container image, a CI system, a shell's profile and a debugging user set.
+ENVIRONMENTS: dict[str, dict[str, str]] = {
+    "nothing": {},
+    "container": {"PYTHONUNBUFFERED": "1", "PYTHONDONTWRITEBYTECODE": "1", "LANG": "C.UTF-8"},
+    "colours": {"FORCE_COLOR": "1", "CLICOLOR": "1", "COLUMNS": "50", "LINES": "10"},
+    "no colours": {"NO_COLOR": "1", "TERM": "dumb", "LC_ALL": "C"},
+    "python": {"PYTHONOPTIMIZE": "2", "PYTHONHASHSEED": "7", "PYTHONWARNINGS": "always"},
+    "debugging": {"PYTHONFAULTHANDLER": "1", "PYTHONDEVMODE": "1", "PYTHONUTF8": "0"},
+}
+PROGRAM = """
+import os
+import module
+rank = os.environ["JAX_PROCESS_ID"]
+print("rank", rank, "of", os.environ["JAX_NUM_PROCESSES"])
+if rank == "1":
+    module.fail()
+while True:
+    __import__("time").sleep(1)
+"""
+MODULE = "def fail():\n    raise ValueError('bad batch, \u00e4')\n"
+COLOUR = re.compile(r"\x1b\[[\d;]*m")
+
+
+@pytest.mark.parametrize("name", ENVIRONMENTS)
+def test_command_does_the_same_in_every_environment(jobs: Jobs, tmp_path: Path, name: str) -> None:
+    (tmp_path / "program.py").write_text(PROGRAM)
+    (tmp_path / "module.py").write_text(MODULE)
+    chosen = ENVIRONMENTS[name]
+    kept = {name: os.environ[name] for name in ("PATH", "TMPDIR")} | {"HOME": str(tmp_path)}
+    variables = {**kept, **chosen, TOKEN: jobs.token}
+    command = ["env", "-i", *(f"{name}={value}" for name, value in variables.items())]
+    launcher = [*command, sys.executable, "-m", "mcjax_launch"]
+    ended = jobs.run("-n", 2, "program.py", launcher=launcher, cwd=tmp_path)
+    assert ended.status == 1, ended.stderr
+    out, err = (COLOUR.sub("", text) for text in (ended.stdout, ended.stderr))
+    assert "[1] rank 1 of 2\n" in out
+    assert "mcjax-launch: rank 1 failed: ValueError: bad batch, ä\n" in err
+    assert "module.py:2" in err
+    assert "Traceback (most recent call last):" in err and "internal error" not in err
+    assert (COLOUR.search(ended.stdout) is not None) == (name == "colours")
+    is_compiled = (tmp_path / "__pycache__").exists()
+    assert is_compiled == ("PYTHONDONTWRITEBYTECODE" not in chosen)
