@@ -10,6 +10,7 @@ import time
 from ..machine.loop import READ
 from ..wire.codec import Malformed, from_json
 from .system import system
+from .system.unix import Invocation
 
 TYPE_CHECKING = False  # as typing's own, without importing it: an agent's start is waited for
 if TYPE_CHECKING:
@@ -64,7 +65,8 @@ class GpuWatch:
         self._out, out_end = os.pipe()
         words = [sys.executable, "-I", "-S", self._program, str(_EVERY_S)]
         try:
-            self.pid = system.spawn(words, dict(os.environ), "/", (_NULL, out_end, _NULL))
+            standard = (_NULL, out_end, _NULL)
+            self.pid = system.spawn(Invocation(words, dict(os.environ), "/", standard))
         except OSError:
             self._is_useless = True
             os.close(self._out)
