@@ -1,7 +1,8 @@
 """mcjax-launch: starts, watches and ends the processes of multi-controller JAX programs.
 
-As a command: see `mcjax-launch --help`. In Python: `launch` runs a program, `run` a function; see
-docs/python.md. What is here is imported when it is used: every agent and every rank passes by.
+As a command: see `mcjax-launch --help`. In Python: `launch` runs a program, `run` a function, and a
+`session` keeps ranks for more of both; see docs/python.md. What is here is imported when it is
+used: every agent and every rank passes by.
 """
 
 from .wire.version import __version__
@@ -9,37 +10,47 @@ from .wire.version import __version__
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from mcjax_launch.api import (
+        CallFailed,
         Event,
         JobFailed,
         LaunchError,
         Line,
+        RankError,
         RankResult,
         RankTraceback,
+        Repr,
         Result,
         RootCause,
         RunningJob,
+        Session,
         launch,
         launch_async,
         run,
         run_async,
+        session,
         start,
     )
 
 __all__ = [
+    "CallFailed",
     "Event",
     "JobFailed",
     "LaunchError",
     "Line",
+    "RankError",
     "RankResult",
     "RankTraceback",
+    "Repr",
     "Result",
     "RootCause",
     "RunningJob",
+    "Session",
     "__version__",
     "launch",
     "launch_async",
     "run",
     "run_async",
+    "session",
     "start",
 ]
 

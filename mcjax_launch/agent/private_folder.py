@@ -129,10 +129,6 @@ class Staging:
 
         """
         self.finish()
-        if entry.kind == "private":
-            self.what = f"{entry.target}, in {os.path.dirname(self._private)} (TMPDIR)"
-            self._create(os.path.join(self._private, entry.path), entry)
-            return
         # With links resolved, as in Python's paths below its working directory.
         self.folder = os.path.join(os.path.realpath(self._private), "stage")
         self.what = f"--sync: {entry.path}"

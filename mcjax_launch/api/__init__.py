@@ -1,26 +1,34 @@
-"""Jobs from Python programs: `mcjax_launch.launch`, `start`, `run`, and their results."""
+"""Jobs from Python programs: `launch`, `start`, `run`, `session`, and their results."""
 
+from mcjax_launch.api.call_failed import CallFailed, RankError
 from mcjax_launch.api.events import Event, Line
 from mcjax_launch.api.function import RankTraceback, run, run_async
 from mcjax_launch.api.job import RunningJob
 from mcjax_launch.api.launching import launch, launch_async, start
 from mcjax_launch.api.result import JobFailed, RankResult, Result, RootCause
+from mcjax_launch.api.session import Session, session
+from mcjax_launch.api.values import Repr
 from mcjax_launch.errors import LaunchError
 
 __all__ = [
+    "CallFailed",
     "Event",
     "JobFailed",
     "LaunchError",
     "Line",
+    "RankError",
     "RankResult",
     "RankTraceback",
+    "Repr",
     "Result",
     "RootCause",
     "RunningJob",
+    "Session",
     "launch",
     "launch_async",
     "run",
     "run_async",
+    "session",
     "start",
 ]
 

@@ -71,6 +71,11 @@ class RunningJob:
         """True if the job has ended and none of its processes is left."""
         return self._is_over
 
+    @property
+    def ranks(self) -> int:
+        """Number of the job's ranks; 0 before it has begun."""
+        return self._ranks
+
     def wait(self, timeout: float | None = None) -> Result:
         """Wait for the end of the job; return its result.
 
@@ -181,6 +186,8 @@ class RunningJob:
         """Make this object unusable in a fork of the process that started the job."""
         if self._process is not None:
             self._process.close()
+        if self._request.calls is not None:
+            self._request.calls.close()
         self._lock = threading.Lock()  # a thread that is not here may have held it
         self._error = LaunchError(
             "the job belongs to the parent process, from which this process was forked"
@@ -198,7 +205,7 @@ class RunningJob:
             with contextlib.suppress(RuntimeError):  # the loop is closed
                 loop.call_soon_threadsafe(over.set)
 
-        self._call_when_over(set_over)
+        self.call_when_over(set_over)
         try:
             await over.wait()
         except asyncio.CancelledError:
@@ -209,7 +216,8 @@ class RunningJob:
             raise
         return self._get_result()
 
-    def _call_when_over(self, call: Callable[[], object]) -> None:
+    def call_when_over(self, call: Callable[[], object]) -> None:
+        """Call a function when the job is over, in the job's thread; now if it is over already."""
         with self._lock:
             if not self._is_over:
                 self._when_over.append(call)
@@ -238,9 +246,9 @@ class RunningJob:
         if process.stdout is not None and self._streams is not None:
             readers[process.stdout] = Echo(self._streams[0])
         readers[process.stderr] = Echo(self._streams[1]) if self._streams else last_words
-        if process.values is not None and self._returned is not None:
-            readers[process.values] = self._returned
         readers[process.events] = EventLines(self._on_event)
+        if process.values is not None and self._returned is not None:
+            readers[process.values] = self._returned  # after the output that came before
         try:
             read_all(readers, process.forget)
         finally:
@@ -282,6 +290,8 @@ class RunningJob:
 
     def _close(self) -> None:
         _running.discard(self)
+        if self._request.calls is not None:
+            self._request.calls.close()
         with self._lock:
             self._is_over = True
             calls, self._when_over = self._when_over, []

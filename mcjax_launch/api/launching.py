@@ -18,8 +18,8 @@ from mcjax_launch.errors import LaunchError
 from mcjax_launch.job.describe import make_command_line
 
 if TYPE_CHECKING:
+    from mcjax_launch.api.calls import CallChannel
     from mcjax_launch.api.values import RankValues
-    from mcjax_launch.features.function.messages import Buffer
 
 ProgramWords = Path | Sequence[Path]
 
@@ -78,7 +78,7 @@ def make_job(
     args: Sequence[object],
     keywords: Mapping[str, Any],
     deliver: Deliver = call_now,
-    call: tuple[Buffer, ...] = (),
+    calls: CallChannel | None = None,
     returned: RankValues | None = None,
 ) -> RunningJob:
     """Return the job for a call of `launch`, not started yet.
@@ -88,8 +88,8 @@ def make_job(
         args: see `launch`.
         keywords: see `launch`.
         deliver: makes the calls of `on_line` and `on_event`, in the caller's thread or loop.
-        call: content of the call's file, if the ranks call a function.
-        returned: collects the ranks' return values, if they call a function.
+        calls: way of calls to the ranks, if they make calls.
+        returned: collects what the calls return.
 
     Raises:
         LaunchError: a keyword has a value that its option rejects.
@@ -107,7 +107,7 @@ def make_job(
     request = Request(
         words=tuple(make_command_line(options, given)),
         hosts=options.hosts if isinstance(options.hosts, tuple) else (),
-        call=call,
+        calls=calls,
         echoes=streams is not None,
         hears_output=on_line is not None,
     )
@@ -125,7 +125,7 @@ def _refuse_while_importing() -> None:
         LaunchError: this process is such a rank.
 
     """
-    in_rank = sys.modules.get("_mcjax_launch.features.function.messages")
+    in_rank = sys.modules.get("_mcjax_launch.features.session.messages")
     if path := getattr(in_rank, "importing", ""):
         guard = 'put that under `if __name__ == "__main__":`'
         raise LaunchError(f"{path} starts a job, also when the ranks import it: {guard}")

@@ -3,24 +3,19 @@
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import json
 import os
 import signal
 import subprocess
 import sys
-import tempfile
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
+from mcjax_launch.api.calls import CallChannel, move_from_standard
 from mcjax_launch.errors import LaunchError
 from mcjax_launch.machine.system import format_limit_error
 from mcjax_launch.transport.early import CLIENT
 from mcjax_launch.wire.signals import ENDING, FORWARDED
 from mcjax_launch.wire.value import Value
-
-if TYPE_CHECKING:
-    from mcjax_launch.features.function.messages import Buffer
 
 # The package comes from the folder that this program has it from, wherever that is; all others
 # come from there only if they are nowhere else: it may hold modules named as Python's own.
@@ -28,7 +23,6 @@ _MAIN = (
     "import sys; sys.path.insert(0, sys.argv.pop(1)); import mcjax_launch; "
     "sys.path.append(sys.path.pop(0)); from mcjax_launch.__main__ import run; run()"
 )
-_FIRST_FREE = 3  # after stdin, stdout and stderr
 _FOLDER = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 
 
@@ -38,7 +32,7 @@ class Request(Value):
     Args:
         words: arguments of the launcher's command line.
         hosts: lines of a hosts list that was not given as a file; empty if there is none.
-        call: content of a call's file, in pieces; empty for a program.
+        calls: way of calls to the ranks; None for a program.
         echoes: True if the client wants the lines that the launcher prints.
         hears_output: True if the client wants the ranks' output as events.
 
@@ -46,7 +40,7 @@ class Request(Value):
 
     words: tuple[str, ...]
     hosts: tuple[str, ...]
-    call: tuple[Buffer, ...]
+    calls: CallChannel | None
     echoes: bool
     hears_output: bool
 
@@ -94,9 +88,10 @@ class LauncherProcess:
         shared, stdout = {"life": life}, subprocess.DEVNULL
         if request.echoes:
             self.stdout, stdout = self._make_pipe(theirs)
-        if request.call:
+        if request.calls is not None:
             self.values, shared["values"] = self._make_pipe(theirs)
-            shared["call"] = _write_call_file(request.call, theirs)
+            shared["calls"] = request.calls.theirs
+            theirs.callback(request.calls.close_theirs)
         wanted = {
             "echoes": request.echoes,
             "hears_output": request.hears_output,
@@ -115,7 +110,7 @@ class LauncherProcess:
     def _make_pipe(self, theirs: contextlib.ExitStack, *, ours: int = 0) -> tuple[int, int]:
         """Return both ends of a new pipe, this program's first: end `ours` (0 reads, 1 writes)."""
         first, second = os.pipe()
-        ends = (_move_from_standard(first), _move_from_standard(second))
+        ends = (move_from_standard(first), move_from_standard(second))
         self._ours.add(ends[ours])
         theirs.callback(os.close, ends[1 - ours])
         return ends[ours], ends[1 - ours]
@@ -164,35 +159,3 @@ def _make_command() -> Sequence[str]:
     if not sys.executable:
         raise LaunchError("sys.executable is empty: there is no Python to run mcjax-launch with")
     return (sys.executable, "-P", "-c", _MAIN, _FOLDER)
-
-
-def _write_call_file(pieces: Sequence[Buffer], theirs: contextlib.ExitStack) -> int:
-    """Write a call to a temporary file without a name; return its descriptor.
-
-    Raises:
-        LaunchError: the file cannot be written, as on a full disk.
-
-    """
-    try:
-        file = theirs.enter_context(tempfile.TemporaryFile(buffering=0))  # noqa: SIM115
-        for piece in pieces:
-            rest = memoryview(piece)
-            while rest:
-                rest = rest[file.write(rest) :]
-    except OSError as error:
-        why = f"{error.strerror} in {tempfile.gettempdir()}; set TMPDIR to another directory"
-        raise LaunchError(f"run: no room for the function's arguments: {why}") from None
-    theirs.callback(os.close, fd := fcntl.fcntl(file, fcntl.F_DUPFD_CLOEXEC, _FIRST_FREE))
-    return fd
-
-
-def _move_from_standard(fd: int) -> int:
-    """Return `fd`, or its copy from 3 on in its place: the launcher gets its own 0, 1 and 2.
-
-    A program that has closed its standard descriptors gets these numbers for the next files.
-    """
-    if fd >= _FIRST_FREE:
-        return fd
-    moved = fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, _FIRST_FREE)
-    os.close(fd)
-    return moved

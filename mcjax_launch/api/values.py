@@ -1,62 +1,48 @@
-"""Values that a function returns or raises in the ranks, as received from the launcher."""
+"""Values that calls return or raise in the ranks, as received from the launcher."""
 
 from __future__ import annotations
 
 import sys
 from collections import deque
+from collections.abc import Callable
 from typing import Any, Literal
 
-from mcjax_launch.features.function.messages import MAIN, Returned, unpickle
+from mcjax_launch.features.session.messages import MAIN, Returned, Waiting, unpickle
 from mcjax_launch.wire import messages
 from mcjax_launch.wire.frames import Decoder, Raw
 
 
-class RankValues:
-    """Collector of ranks' return values; each part of a pickle is copied only once."""
+class Repr(str):
+    """Text of a value that stays in its rank, such as an array over several processes."""
 
-    def __init__(self) -> None:
-        self._decoder = Decoder(messages.ToLauncher)
-        self._of_ranks: dict[int, _Parts] = {}
+    __slots__ = ()
 
-    def feed(self, data: memoryview) -> bool:
-        """Process frames from the launcher; return True to get more."""
-        for frame in self._decoder.feed(data):
-            match frame:
-                case messages.Started(rank):
-                    self._of_ranks.pop(rank, None)  # that of an earlier process
-                case messages.FromHook(rank, Returned(kind, sizes)):
-                    self._of_ranks[rank] = _Parts(kind, sizes)
-                case Raw(number=rank, payload=payload) if rank in self._of_ranks:
-                    self._of_ranks[rank].fill(payload)
-        return True
-
-    def has(self, kind: Literal["value", "raised"], rank: int) -> bool:
-        """Return whether a rank's value, or its exception, has been received completely."""
-        returned = self._of_ranks.get(rank)
-        return returned is not None and returned.kind == kind and returned.complete
-
-    def pop(self, rank: int) -> Any:
-        """Remove and unpickle a rank's return value or exception, and return it.
-
-        Raises:
-            Exception: any error of unpickling, as for a class that cannot be imported here.
-
-        """
-        sys.modules.setdefault(MAIN, sys.modules["__main__"])  # as multiprocessing does
-        return unpickle(self._of_ranks.pop(rank).parts)
+    def __repr__(self) -> str:
+        return str(self)
 
 
-class _Parts:
-    """Parts of a pickle, each in separate memory."""
+class Answer:
+    """Value or exception of a rank: parts of a pickle, each in separate memory.
 
-    def __init__(self, kind: str, sizes: tuple[int, ...]) -> None:
-        self.kind = kind
-        self.parts = [bytearray(size) for size in sizes]
-        self._empty = deque(memoryview(part) for part in self.parts if part)
+    Args:
+        told: the rank's report.
+
+    """
+
+    def __init__(self, told: Returned) -> None:
+        self.told = told
+        self._parts = [bytearray(size) for size in told.sizes]
+        self._empty = deque(memoryview(part) for part in self._parts if part)
 
     @property
-    def complete(self) -> bool:
+    def is_complete(self) -> bool:
+        """True if all parts have been received."""
         return not self._empty
+
+    @property
+    def can_be_unpickled(self) -> bool:
+        """False for an exception that the rank could not pickle."""
+        return bool(self._parts)
 
     def fill(self, data: bytes) -> None:
         """Copy the next bytes into the parts that are not yet complete."""
@@ -68,3 +54,59 @@ class _Parts:
             rest = rest[count:]
             if count < len(room):
                 self._empty.appendleft(room[count:])
+
+    def unpickle(self) -> Any:
+        """Return the rank's return value or exception, which uses the memory of the parts.
+
+        Raises:
+            Exception: any error of unpickling, as for a class that cannot be imported here.
+
+        """
+        sys.modules.setdefault(MAIN, sys.modules["__main__"])  # as multiprocessing does
+        value = unpickle(self._parts)
+        return Repr(value) if self.told.kind == "repr" else value
+
+
+class RankValues:
+    """Collector of ranks' answers to the latest call; each part of a pickle is copied only once.
+
+    Attributes:
+        on_answer: called with a rank whose answer is complete.
+        on_waiting: called with the launcher's answer to the question which ranks wait.
+
+    """
+
+    def __init__(self) -> None:
+        self.on_answer: Callable[[int], object] = lambda rank: None
+        self.on_waiting: Callable[[Waiting], object] = lambda waiting: None
+        self._decoder = Decoder(messages.ToLauncher)
+        self._of_ranks: dict[int, Answer] = {}
+
+    def feed(self, data: memoryview) -> bool:
+        """Process frames from the launcher; return True to get more."""
+        for frame in self._decoder.feed(data):
+            match frame:
+                case messages.Started(rank):
+                    self._of_ranks.pop(rank, None)  # that of an earlier process
+                case Waiting():
+                    self.on_waiting(frame)
+                case messages.FromHook(rank, Returned() as told):
+                    self._of_ranks[rank] = Answer(told)
+                    self._report(rank)
+                case Raw(number=rank, payload=payload) if rank in self._of_ranks:
+                    self._of_ranks[rank].fill(payload)
+                    self._report(rank)
+        return True
+
+    def _report(self, rank: int) -> None:
+        if self._of_ranks[rank].is_complete:
+            self.on_answer(rank)
+
+    def has(self, kind: Literal["value", "raised"], rank: int) -> bool:
+        """Return whether a rank's value, or its exception, has been received completely."""
+        answer = self._of_ranks.get(rank)
+        return answer is not None and answer.told.kind == kind and answer.is_complete
+
+    def pop(self, rank: int) -> Answer:
+        """Remove and return a rank's answer."""
+        return self._of_ranks.pop(rank)

@@ -49,7 +49,7 @@ def run(
 
     job, hosts = ready.prepare(options, environ, say)
     # A log of GitHub Actions is the program's, as its streams are.
-    job = job.copy_with(call=client.read_call(), on_github=False)
+    job = job.copy_with(has_calls=client.calls is not None, on_github=False)
     if not client.echoes:
         job = job.copy_with(show=frozenset())
     words = make_command_line(options, names)

@@ -498,6 +498,12 @@ class Console:
         return all(queued) and self._events.has_room
 
     @property
+    def is_settled(self) -> bool:
+        """True if no output waits, for a moment or for its reader, and all events are written."""
+        queued = any(output.queued for output in self._outputs.values())
+        return self.deadline is None and not queued and self._events.is_written
+
+    @property
     def empty(self) -> bool:
-        """True if all output and events have been written."""
+        """True if all output, events and values have been written."""
         return not any(output.queued for output in self._outputs.values()) and self._events.is_empty

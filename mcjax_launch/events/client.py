@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import mmap
 import os
 import signal
 from collections.abc import MutableMapping, Sequence
@@ -23,8 +22,8 @@ class Client(Value):
 
     Args:
         life: descriptor that is readable once the client has ended; the job ends then.
-        values: descriptor for the frames of return values; None if no function is called.
-        call: descriptor of the call's file (`features/function/messages.py`); None if no call.
+        values: descriptor for the frames of return values; None if there are no calls.
+        calls: descriptor of the socket from which calls come (`features/session/messages.py`).
         echoes: True if the client wants the lines that the launcher prints.
         hears_output: True if the client wants the ranks' output as events.
         hosts: the lines of a hosts list that was not given as a file.
@@ -33,16 +32,10 @@ class Client(Value):
 
     life: int
     values: int | None = None
-    call: int | None = None
+    calls: int | None = None
     echoes: bool = True
     hears_output: bool = True
     hosts: Sequence[str] = ()
-
-    def read_call(self) -> tuple[memoryview, ...]:
-        """Return the content of the call's file, as shared memory; () without a call."""
-        if self.call is None:
-            return ()
-        return (memoryview(mmap.mmap(self.call, 0, access=mmap.ACCESS_READ)),)
 
 
 def pop_client(environ: MutableMapping[str, str]) -> Client | None:
@@ -51,14 +44,14 @@ def pop_client(environ: MutableMapping[str, str]) -> Client | None:
     if not text:
         return None
     client = Client(**json.loads(text))
-    for fd in (client.life, client.values, client.call):
+    for fd in (client.life, client.values, client.calls):
         if fd is not None:
             os.set_inheritable(fd, False)
     return client
 
 
 class ClientStream(EventStream):
-    """Stream of events and of functions' return values to a client.
+    """Stream of events and of calls' return values to a client, and the calls that it makes.
 
     Args:
         target: where to write the events.
@@ -71,6 +64,10 @@ class ClientStream(EventStream):
     def __init__(self, target: EventsTarget, client: Client) -> None:
         super().__init__(target)
         self._client = client
+        if client.calls is not None:
+            from mcjax_launch.events.calls import CallSource  # few jobs make calls
+
+            self.calls = CallSource(client.calls)
 
     def begin(self, loop: Loop, signals: SignalPipe) -> None:
         if self._front is None and self._client.values is not None:
@@ -97,4 +94,4 @@ class ClientStream(EventStream):
     @property
     def is_empty(self) -> bool:  # type: ignore[override]
         """True if all events and values have been written, or the reader has left."""
-        return super().is_empty and not self.values.queued
+        return self.is_written and not self.values.queued

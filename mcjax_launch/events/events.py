@@ -9,6 +9,7 @@ from mcjax_launch.events.sink import Target
 
 if TYPE_CHECKING:
     from mcjax_launch.diagnosis.view import Finding
+    from mcjax_launch.events.calls import CallSource
     from mcjax_launch.machine.loop import Loop, SignalPipe
 
 
@@ -19,8 +20,10 @@ class Events:
         is_read: True if there is a reader; ranks' last output is then kept for the summary.
         has_client: True if the reader is the program that started this launcher.
         has_room: True if the reader keeps up.
-        is_empty: True if all events have been written.
-        values: target for the frames of a called function's return values.
+        is_written: True if all events have been written.
+        is_empty: True if all events and values have been written.
+        calls: source of the client's calls; None if the job makes none.
+        values: target for the frames of what the calls return.
         rewrite: changes a rank's output before it is reported.
 
     """
@@ -28,9 +31,11 @@ class Events:
     is_read = False
     has_client = False
     has_room = True
+    is_written = True
     is_empty = True
 
     def __init__(self) -> None:
+        self.calls: CallSource | None = None
         self.values = Target()
         self.rewrite: Callable[[bytes], bytes] = bytes
 

@@ -68,9 +68,14 @@ class EventStream(Events):
         return self._target.queued < _MOST_QUEUED
 
     @property
-    def is_empty(self) -> bool:  # type: ignore[override]
+    def is_written(self) -> bool:  # type: ignore[override]
         """True if all events have been written, or their reader has left."""
         return not self._target.queued
+
+    @property
+    def is_empty(self) -> bool:  # type: ignore[override]
+        """True if everything has been written, or the reader has left."""
+        return self.is_written
 
     def report(self, kind: str, **fields: object) -> None:
         if self._target.gone:

@@ -44,6 +44,7 @@ def list_used(job: "Job") -> "list[str]":
         "position_polls": job.answers_polls,
         "preload": bool(job.preload),
         "profile": job.profile is not None,
+        "session": job.has_calls,
         "stdin": bool(job.stdin),
         "verify_spmd": job.verify_spmd,
     }
@@ -52,8 +53,5 @@ def list_used(job: "Job") -> "list[str]":
 
 def list_for_hosts(job: "Job") -> "set[str]":
     """Return the names of features whose code hosts need."""
-    uses = {
-        "function": bool(job.call),
-        "preload": bool(job.watch),  # PROGRAM as it is saved later may need it
-    }
-    return {*ANY_TIME, *list_used(job), *(name for name, is_used in uses.items() if is_used)}
+    # PROGRAM as it is saved later may need preloading.
+    return {*ANY_TIME, *list_used(job), *(["preload"] if job.watch else [])}

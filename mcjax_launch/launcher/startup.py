@@ -91,7 +91,7 @@ class Startup:
         self._pool = pool
         self._console = console
         self._ranks = group_ranks_by_host(job, hosts)
-        self._staged = _make_staged(job) if job.sync or job.call else None
+        self._staged = _make_staged(job) if job.sync else None
         self._stopped = False
         self._links: list[AgentConnection] = []
         self._answers: dict[Host, HostFacts] = {}
@@ -306,7 +306,6 @@ def _iterate_patiently(link: AgentConnection, files: Iterator[bytes]) -> Iterato
 
 
 def _make_staged(job: Job) -> "StagedContent":
-    # Only --sync and functions need it.
-    from mcjax_launch.transport.staging import StagedContent
+    from mcjax_launch.transport.staging import StagedContent  # only --sync needs it
 
-    return StagedContent(job.sync, os.getcwd(), job.call)
+    return StagedContent(job.sync, os.getcwd())

@@ -130,6 +130,12 @@ def hopeless(rank: int | None, message: str, details: Sequence[str], *, final: b
     return StopReason(message, exit_status.FAILED, tuple(details), final=final, rank=rank)
 
 
+def left(rank: int) -> StopReason:
+    """Return the reason to end a session, because a rank has left it."""
+    message = f"rank {rank} exited with 0 in the middle of a session"
+    return StopReason(message, exit_status.FAILED, rank=rank)
+
+
 def diverged(details: Sequence[str]) -> StopReason:
     """Return the reason to end a job whose ranks run different programs.
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
 from mcjax_launch.errors import LaunchError
 from mcjax_launch.wire.frames import encode_message, encode_raw
@@ -31,23 +31,19 @@ class Entry(Value):
 
 
 class StagedContent:
-    """Content to stage on every host: files, and the call of a function.
+    """Files to stage on every host.
 
     Args:
         paths: paths given with --sync.
         cwd: working directory of the launcher.
-        call: pickled function and arguments, in pieces; empty if PROGRAM is run.
 
     Raises:
         LaunchError: a path does not exist or cannot be read.
 
     """
 
-    def __init__(
-        self, paths: tuple[str, ...], cwd: str, call: Sequence[bytes | memoryview] = ()
-    ) -> None:
+    def __init__(self, paths: tuple[str, ...], cwd: str) -> None:
         self._entries = list_entries(paths, cwd)
-        self._call = call
 
     def iterate_frames(self) -> Iterator[bytes]:
         """Yield the frames that stage everything on one host.
@@ -57,14 +53,6 @@ class StagedContent:
 
         """
         yield from iterate_entry_frames(self._entries)
-        if self._call:
-            yield encode_message(
-                StageEntry("call", "private", target="the arguments of the function")
-            )
-        for part in self._call:
-            view = memoryview(part)
-            for at in range(0, len(view), _PIECE):
-                yield encode_raw("", 0, view[at : at + _PIECE])
 
 
 def list_entries(paths: tuple[str, ...], cwd: str) -> list[Entry]:

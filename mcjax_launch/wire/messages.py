@@ -60,12 +60,10 @@ class StageEntry(ToAgent):
     """File, folder or link for the staging folder; a file's content follows as raw frames.
 
     `target` is a link's target. `written_ns` is the modification time of a file, in ns since 1970.
-    An entry of the kind "private" is a file beside the staging folder; its `target` is a
-    description for messages.
     """
 
     path: str
-    kind: str  # "file", "folder", "link" or "private"
+    kind: str  # "file", "folder" or "link"
     mode: int = 0o600
     target: str = ""
     written_ns: int = 0

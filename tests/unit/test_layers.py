@@ -50,7 +50,7 @@ FOREIGN = {
     "api": {"cloudpickle"},
     "cli": {"click"},
     "check": {"jax", "numpy"},  # its program runs in ranks
-    "features.function": {"cloudpickle"},
+    "features.session": {"cloudpickle"},
     "features.mtls": {"cryptography"},
     "hook": {"cloudpickle", "jax", "jaxlib", "numpy", "sitecustomize", "usercustomize"},
     "features/hook": {"cloudpickle", "jax", "jaxlib", "numpy", "sitecustomize", "usercustomize"},
@@ -193,7 +193,7 @@ def test_the_core_names_no_feature() -> None:
         assert not {
             name for name in features if any(f"features.{name}" in module for module in named)
         }
-        assert not named & (features - {"function", "profile"}), path
+        assert not named & (features - {"profile"}), path
 
 
 # In another room than the only module that imports it, and why.
@@ -244,7 +244,7 @@ PLANTED = {
     "of a feature's other side": ("features/debugging/agent.py", "from . import launcher", True),
     "of the agent, by a feature's launcher": ("features/debugging/launcher.py", "from mcjax_launch.agent import agent", True),
     "of a feature, by what shows it": ("diagnosis/hints.py", "from mcjax_launch.features.preload import messages", True),
-    "of a feature's messages, by the API": ("api/function.py", "from mcjax_launch.features.function import messages", False),
+    "of a feature's messages, by the API": ("api/function.py", "from mcjax_launch.features.session import messages", False),
     "of a third party": ("report/record.py", "import numpy.linalg", True),
     "of click elsewhere": ("job/plan.py", "import click", True),
     "of click": ("cli/command.py", "import click", False),

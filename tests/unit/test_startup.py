@@ -233,15 +233,6 @@ def test_files_come_before_the_question(
     assert start.links[0].is_awaited
 
 
-def test_the_call_of_a_function_comes_before_the_question(start_on: Make) -> None:
-    start = start_on("a", call=(b"head", memoryview(bytes(100_000))))
-    start.greet()
-    call, *contents, question = start.links[0].sent
-    assert isinstance(call, StageEntry) and (call.path, call.kind) == ("call", "private")
-    assert b"".join(part.payload for part in contents) == b"head" + bytes(100_000)  # type: ignore[attr-defined]
-    assert isinstance(question, Prepare)
-
-
 # --- what goes wrong ---
 
 

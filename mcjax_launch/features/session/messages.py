@@ -1,7 +1,14 @@
-"""A function's call and its results, as files in a job's private folder: `mcjax_launch.run`.
+"""Calls on their way to the ranks, and what becomes of them on their way back.
 
-Both hold a pickle in parts: the pickle itself, and the large buffers that it refers to, such as
-those of NumPy arrays, which are copied nowhere on their way.
+A call and a result are each a file: in the caller without a name, on a host in the job's private
+folder. It holds a pickle in parts: the pickle itself, and the large buffers that it refers to,
+such as those of NumPy arrays, which are copied nowhere on their way. A call's file begins with a
+line that says what a rank must know first.
+
+    caller      Submit, Interrupt, EndCalls         a socket without a name; a file with each Submit
+    launcher    raw bytes, then MakeCall            or Interrupt, EndCalls; to the hosts' agents
+    agent       CallReady, EndCalls                 to the program of each rank
+    rank        Ready, Returned                     the result's file beside it
 """
 
 from __future__ import annotations
@@ -9,8 +16,9 @@ from __future__ import annotations
 import mmap
 import os
 
-from ...wire.codec import Nested, from_json, from_values, to_json
-from ...wire.hook_messages import HookMessage
+from ...wire.codec import Message, Nested, from_json, from_values, to_json
+from ...wire.hook_messages import Failed, HookMessage
+from ...wire.messages import ToAgent, ToLauncher
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -20,17 +28,65 @@ if TYPE_CHECKING:
 
     Buffer = Union[bytes, memoryview]
 
-NAME = "function"
+NAME = "session"
 #: Name under which the ranks import the main file, as multiprocessing does.
 MAIN = "__mp_main__"
 #: The main file that this rank is importing; "" if it is not.
 importing = ""
 
-_CALL = "call"
 # Each part begins at a multiple of this, so that JAX can use arrays in it without a copy.
 _ALIGNMENT = 64
 # Buffers with fewer bytes than this are copied into the pickle.
 _LARGE = 1 << 16
+
+
+class Submit(Message):
+    """Call for some ranks, from the caller; its file's descriptor comes with the message.
+
+    `ranks` is None for all ranks. `is_last` is True if the ranks' programs end with it.
+    """
+
+    number: int
+    ranks: tuple[int, ...] | None
+    is_last: bool
+
+
+class AskWaiting(Message):
+    """Question of the caller, which ranks wait for others in JAX."""
+
+
+class Waiting(ToLauncher):
+    """Answer of the launcher: the ranks, and the places where they wait, in words."""
+
+    ranks: tuple[int, ...]
+    places: tuple[str, ...]
+
+
+class MakeCall(ToAgent):
+    """Order to let ranks of the host make a call, whose file has come before as raw bytes."""
+
+    number: int
+    ranks: tuple[int, ...] | None
+
+
+class Interrupt(ToAgent):
+    """Order to interrupt the ranks that make this call, as Ctrl-C does."""
+
+    number: int
+
+
+class ToRank(Message):
+    """Message to the program of a rank."""
+
+
+class CallReady(ToRank):
+    """Order to make the call in the file that `get_call_path` names."""
+
+    number: int
+
+
+class EndCalls(ToAgent, ToRank):
+    """Notice that no further call follows: the ranks end."""
 
 
 class MainFile(Nested):
@@ -47,10 +103,12 @@ class Call(Nested):
     Args:
         folders: folders to import from.
         sources: sources of code that is in no file, such as a notebook's cells, by name.
-        initializes: True to call jax.distributed.initialize() first.
+        initializes: True to call jax.distributed.initialize() first, if the rank has not yet.
         main: main file to import first; None if the call does not need it.
         argv: arguments of the main program, for that import.
         sizes: sizes of the pickle's parts, in bytes.
+        cell: name of the text to run in `__main__`, which is one of `sources`; "" for a function.
+        is_last: True if the rank's program ends with the call, and as the function ends.
 
     """
 
@@ -60,6 +118,8 @@ class Call(Nested):
     main: MainFile | None
     argv: tuple[str, ...]
     sizes: tuple[int, ...]
+    cell: str = ""
+    is_last: bool = False
 
 
 def pickle_in_parts(value: object, dumps: Callable[..., bytes]) -> list[Buffer]:
@@ -96,9 +156,9 @@ def list_sizes(parts: Sequence[Buffer]) -> tuple[int, ...]:
 # --- the call ---
 
 
-def get_call_path(folder: str) -> str:
-    """Return the path of the call's file in a host's private folder."""
-    return os.path.join(folder, _CALL)
+def get_call_path(folder: str, number: int) -> str:
+    """Return the path of a call's file in a host's private folder."""
+    return os.path.join(folder, f"call-{number}")
 
 
 def make_call_file(call: Call, parts: Sequence[Buffer]) -> list[Buffer]:
@@ -130,22 +190,31 @@ def _split(view: memoryview, at: int, sizes: Sequence[int]) -> Iterator[memoryvi
 # --- the result ---
 
 
-def get_result_path(folder: str, rank: str) -> str:
+def get_result_path(folder: str, rank: str, number: int) -> str:
     """Return the path of a rank's result file in its host's private folder.
 
     Args:
         folder: the host's private folder.
         rank: as in JAX_PROCESS_ID.
+        number: number of the call.
 
     """
-    return os.path.join(folder, f"returned-{rank}")
+    return os.path.join(folder, f"returned-{number}-{rank}")
+
+
+class Ready(HookMessage):
+    """Notice that the rank's program can make calls."""
 
 
 class Returned(HookMessage):
-    """Notice that the function's call is over, with its result in a file (see `get_result_path`).
+    """Notice that a call is over, with its result in a file (see `get_result_path`).
 
-    `kind` is "value" or "raised"; `sizes` are the sizes of the pickle's parts, in bytes.
+    `kind` is "value", "repr" (the text of a value that cannot be pickled) or "raised"; `sizes` are
+    the sizes of the pickle's parts, in bytes: none for an exception that cannot be pickled.
+    `failure` describes what was raised.
     """
 
+    number: int
     kind: str
     sizes: tuple[int, ...]
+    failure: Failed | None = None

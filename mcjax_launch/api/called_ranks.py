@@ -1,0 +1,76 @@
+"""Job whose ranks make calls of this program, one after another."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from mcjax_launch.api.calls import CallChannel
+from mcjax_launch.api.events import Deliver, call_now
+from mcjax_launch.api.launching import make_job
+from mcjax_launch.api.packing import PackedCall
+from mcjax_launch.api.values import RankValues
+from mcjax_launch.features.session.messages import AskWaiting, EndCalls, Interrupt
+
+#: The default of the keyword `processes`.
+PROCESSES = 4
+# The program of the ranks, as a rank's Python finds it: in the hook's own package.
+_PROGRAM = "_mcjax_launch.features.session.hook"
+# Keywords of `launch` that are only for programs.
+_OF_PROGRAMS = ("module", "no_hook", "wrap", "debugpy")
+
+
+class CalledRanks:
+    """Job whose ranks make calls.
+
+    Args:
+        keywords: keywords of `launch`.
+        deliver: makes the calls of `on_line` and `on_event`.
+
+    Attributes:
+        job: the job, not started yet.
+        values: what the latest call has returned.
+
+    Raises:
+        LaunchError: a keyword has a value that its option rejects.
+        TypeError: a keyword is unknown, or only for `launch`.
+
+    """
+
+    def __init__(self, keywords: Mapping[str, Any], deliver: Deliver = call_now) -> None:
+        for keyword in _OF_PROGRAMS:
+            if keywords.get(keyword):
+                raise TypeError(f"{keyword!r} is for programs; use launch")
+        keywords = {"echo": True, "processes": PROCESSES, **keywords, "module": True}
+        self.values = RankValues()
+        self._channel = CallChannel()
+        self._number = 0
+        try:
+            self.job = make_job(_PROGRAM, (), keywords, deliver, self._channel, self.values)
+        except BaseException:
+            self._channel.close()
+            raise
+
+    def submit(
+        self, call: PackedCall, ranks: Sequence[int] | None = None, *, is_last: bool = False
+    ) -> None:
+        """Let ranks make a call; None for all. The call before must be over.
+
+        Raises:
+            LaunchError: there is no room for its arguments.
+
+        """
+        self._number += 1
+        self._channel.submit(call, self._number, ranks, is_last=is_last)
+
+    def interrupt(self) -> None:
+        """Interrupt the ranks that make the latest call, as Ctrl-C does."""
+        self._channel.send(Interrupt(self._number))
+
+    def ask_waiting(self) -> None:
+        """Ask the launcher which ranks wait for others in JAX."""
+        self._channel.send(AskWaiting())
+
+    def end_calls(self) -> None:
+        """Let the ranks end, once they have made the latest call."""
+        self._channel.send(EndCalls())

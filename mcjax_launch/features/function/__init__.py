@@ -1,1 +1,0 @@
-"""Functions called in ranks, and what they return: `mcjax_launch.run`."""

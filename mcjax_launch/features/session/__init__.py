@@ -1,0 +1,1 @@
+"""Ranks that stay and make calls, one after another: `mcjax_launch.session` and `run`."""

@@ -1,0 +1,180 @@
+"""Calls from the client to the agents, and what ranks return to the client that called them."""
+
+from __future__ import annotations
+
+import mmap
+import os
+import time
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, cast
+
+from mcjax_launch.features.session.messages import (
+    NAME,
+    AskWaiting,
+    EndCalls,
+    Interrupt,
+    MakeCall,
+    Submit,
+    Waiting,
+)
+from mcjax_launch.job.plan import Plan
+from mcjax_launch.launcher.part import JobLauncher, LauncherPart
+from mcjax_launch.machine.loop import READ
+from mcjax_launch.runs import stop_reasons
+from mcjax_launch.runs.rank_run import BUSY
+from mcjax_launch.transport.connection import AgentConnection
+from mcjax_launch.wire import frames
+from mcjax_launch.wire.messages import Exited, FromHook, RequestUsage, ToLauncher
+from mcjax_launch.wire.timers import scale_time
+
+if TYPE_CHECKING:
+    from mcjax_launch.diagnosis.snapshots import RankSnapshot, Stack
+
+# With more unwritten bytes than this the agents send nothing more.
+_MOST_QUEUED = 1 << 20
+_PIECE = 1 << 16
+# Between two samples of what ranks use.
+_SAMPLE_S = scale_time(0.5)
+
+
+class SubmittedCall:
+    """Call that the client has submitted, in memory that is shared with its file.
+
+    Args:
+        order: message for the agents.
+        fd: descriptor of the call's file.
+
+    """
+
+    def __init__(self, order: MakeCall, fd: int) -> None:
+        self.order = order
+        self._content = memoryview(mmap.mmap(fd, 0, access=mmap.ACCESS_READ))
+        os.close(fd)
+
+    def iterate_frames(self) -> Iterator[bytes]:
+        """Yield the frames that bring the call's file to a host."""
+        for at in range(0, len(self._content), _PIECE):
+            yield frames.encode_raw(NAME, self.order.number, self._content[at : at + _PIECE])
+
+
+class ClientCalls(LauncherPart):
+    """Part that sends the client's calls to the agents, and results to the client.
+
+    The latest call is kept for the next attempt, and agents pause while the client does not read.
+    """
+
+    def __init__(self, launcher: JobLauncher) -> None:
+        super().__init__(launcher)
+        self._held: list[bytes] = []  # results that wait until earlier output is written
+        self._held_bytes = 0
+        self._ends = False  # ranks may end: no call follows
+
+    def on_begin(self, plan: Plan, now: float) -> None:
+        """Begin to read calls; make the call of an earlier attempt again."""
+        calls = self.launcher.events.calls
+        assert calls is not None
+        self.launcher.front.loop.watch(calls.fileno(), READ, lambda ready: self._read())
+        if (kept := self.launcher.kept.get(NAME)) is not None:
+            self._submit(cast("SubmittedCall", kept), is_last=True)
+
+    # --- from the client ---
+
+    def _read(self) -> None:
+        calls = self.launcher.events.calls
+        assert calls is not None
+        for message in calls.read():
+            match message:
+                case Submit(number, ranks, is_last):
+                    self._submit(
+                        SubmittedCall(MakeCall(number, ranks), calls.pop_descriptor()), is_last
+                    )
+                case AskWaiting():
+                    self._ask_usage(time.monotonic())
+                case Interrupt() | EndCalls():
+                    self._ends = isinstance(message, EndCalls)
+                    self.launcher.pool.send_all(message)
+        if calls.has_ended:
+            self.launcher.front.loop.forget(calls.fileno())
+
+    def _submit(self, call: SubmittedCall, is_last: bool) -> None:
+        self.launcher.kept[NAME] = call
+        self._ends |= is_last
+        for link in self.launcher.links:
+            link.supply(call.iterate_frames(), call.order)
+
+    def on_rank_message(self, message: FromHook | Exited, now: float) -> None:
+        """End the job if a rank has left it although calls may follow."""
+        if isinstance(message, Exited) and message.status == 0 and not self._ends:
+            self.launcher.stop(stop_reasons.left(message.rank))
+
+    # --- ranks that wait ---
+
+    def _ask_usage(self, now: float) -> None:
+        """Have all hosts report what their ranks use, now and before their stacks."""
+        self.launcher.pool.send_all(RequestUsage())
+        self.deadline = now + _SAMPLE_S
+
+    def expire(self, now: float) -> None:
+        """Ask for stacks, once some time has passed since the question; pass on held results."""
+        self._pass_on()
+        if self.deadline is not None and now >= self.deadline:
+            self.deadline = None
+            self.launcher.pool.send_all(RequestUsage())
+            self.launcher.stacks.request(self.launcher.links, self._report_waiting)
+
+    def _report_waiting(self, stacks: list[Stack]) -> None:
+        from mcjax_launch.diagnosis.snapshots import make_snapshots
+
+        found = {
+            rank: str(seen.reached) if seen.reached.waits_for_others else seen.blocked_at
+            for rank, seen in make_snapshots(self.launcher.state, stacks).items()
+            if _waits(seen)
+        }
+        waiting = Waiting(tuple(sorted(found)), tuple(dict.fromkeys(found.values())))
+        self.launcher.events.values.write((frames.encode_message(waiting),))
+
+    # --- to the client ---
+
+    def on_message(
+        self, link: AgentConnection, message: ToLauncher | frames.Raw, now: float
+    ) -> None:
+        """Pass on a rank's report of a result, or a piece of a result."""
+        if isinstance(message, frames.Raw):
+            encoded = frames.encode_raw(message.feature, message.number, message.payload)
+        else:
+            encoded = frames.encode_message(message)
+        self._held.append(encoded)
+        self._held_bytes += len(encoded)
+        self._pass_on()
+        if self._held_bytes + self.launcher.events.values.queued > _MOST_QUEUED:
+            link.pause()
+            self.launcher.events.values.on_room = self._resume
+
+    def _pass_on(self) -> None:
+        """Write results behind the output that came before them, once that is written."""
+        if self._held and self.launcher.console.is_settled:
+            self.launcher.events.values.write(self._held)
+            self._held.clear()
+            self._held_bytes = 0
+
+    def _resume(self) -> None:
+        for link in self.launcher.links:
+            link.resume()
+
+    def close(self, now: float) -> None:
+        """Read no more calls, because the attempt is over, or the client has left."""
+        self.launcher.events.values.write(self._held)
+        if (calls := self.launcher.events.calls) is not None:
+            self.launcher.front.loop.forget(calls.fileno())
+
+
+def _waits(seen: RankSnapshot) -> bool:
+    """Return whether a rank waits for others in JAX; it may be about to go on."""
+    if seen.reached.waits_for_others:
+        return True
+    run = seen.run
+    computes = (run.usage.share or 0.0) > BUSY and not run.compilations.on_accelerator
+    return seen.is_blocked_by_jax and not computes and not run.compilations.under_way
+
+
+PART = ClientCalls

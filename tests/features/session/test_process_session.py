@@ -1,0 +1,408 @@
+"""`mcjax_launch.session`: ranks that stay and make calls, without JAX."""
+
+import asyncio
+import gc
+import os
+import pickle
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from jobs import PROGRAMS, Jobs, eventually
+from remote import FAKE_SSH
+
+import mcjax_launch
+from mcjax_launch import CallFailed, JobFailed, LaunchError
+
+pytestmark = pytest.mark.usefixtures("called")
+
+
+def session(**keywords: Any) -> mcjax_launch.Session:
+    keywords = {"processes": 3, "initialize": False, "echo": False, **keywords}
+    return mcjax_launch.session(**keywords)
+
+
+@pytest.fixture(scope="module")
+def shared() -> Iterator[mcjax_launch.Session]:
+    """Ranks for tests that leave them as they are."""
+    with session() as ranks:
+        yield ranks
+
+
+# --- calls ---
+
+
+def test_calls_return_values_in_rank_order(shared: mcjax_launch.Session, called: Any) -> None:
+    assert shared.run(called.times, (3,), {"plus": 1}) == [1, 4, 7]
+    assert shared.run(called.times, (3,)) == [0, 3, 6]
+    assert shared.processes == 3
+
+
+@pytest.mark.parametrize(
+    ("ranks", "found"), [(None, [0, 1, 2]), (1, [1]), ([2, 0], [0, 2]), ("0,1-2", [0, 1, 2])]
+)
+def test_some_ranks_make_a_call(
+    shared: mcjax_launch.Session, called: Any, ranks: Any, found: list[int]
+) -> None:
+    assert shared.run(called.rank, ranks=ranks) == found
+
+
+@pytest.mark.parametrize(
+    ("ranks", "message"),
+    [
+        (3, "ranks: 3 is not among ranks 0-2"),
+        ((), r"ranks: \(\) names no rank"),
+        ("0-", "ranks: '0-' is not a set of ranks: write 0 or 0,4-7"),
+    ],
+)
+def test_unknown_ranks_are_refused(
+    shared: mcjax_launch.Session, called: Any, ranks: Any, message: str
+) -> None:
+    with pytest.raises(LaunchError, match=f"^{message}$"):
+        shared.run(called.rank, ranks=ranks)
+
+
+def test_what_a_text_defines_stays(shared: mcjax_launch.Session) -> None:
+    assert shared.exec("import os\nnumber = int(os.environ['JAX_PROCESS_ID'])") == [None] * 3
+    text = """
+        number += 1
+        def double(): return 2 * number
+        double()
+    """
+    assert shared.exec(text) == [2, 4, 6]
+    assert shared.exec("double()", ranks=1) == [4]
+    assert shared.exec("__name__, __builtins__.__name__") == [("__main__", "builtins")] * 3
+
+
+def test_value_that_stays_in_its_rank_comes_as_text(shared: mcjax_launch.Session) -> None:
+    shared.exec("class Own:\n    def __repr__(self): return 'an own'")
+    for text in ("Own()", "[Own()]", "threading.Lock()"):
+        [value] = shared.exec(f"import threading\n{text}", ranks=0)
+        assert isinstance(value, mcjax_launch.Repr)
+        assert repr(value) == str(value)
+    assert repr(shared.exec("Own()")) == "[an own, an own, an own]"
+
+
+def test_values_of_any_size_travel(shared: mcjax_launch.Session, called: Any) -> None:
+    data = bytearray(3 << 20)
+    found = shared.run(called.changed, (pickle.PickleBuffer(data),))
+    assert found == [b"\1" + bytes((3 << 20) - 1)] * 3
+
+
+def test_output_comes_while_a_call_runs_and_before_it_returns(called: Any) -> None:
+    lines: list[str] = []
+
+    def hear(line: mcjax_launch.Line) -> None:
+        lines.append(f"{line.rank} {line.stream} {line.text}")
+
+    with session(processes=2, on_line=hear) as ranks:
+        for number in range(20):
+            ranks.exec(f"print('line', {number}, end='')\nprint()", ranks=1)
+            assert lines.pop() == f"1 stdout line {number}"
+    assert lines == []
+
+
+def test_echoed_output_is_shown_before_a_call_returns(capsys: pytest.CaptureFixture[str]) -> None:
+    with session(processes=2, echo=True, quiet=True) as ranks:
+        for number in range(20):
+            ranks.exec(f"import sys\nprint({number}, file=sys.stderr)\nprint('x', end='')")
+            shown = capsys.readouterr()
+            assert sorted(shown.err.splitlines()) == [f"[0] {number}", f"[1] {number}"]
+            assert shown.out.count("x") == 2
+
+
+def test_second_call_is_quick(shared: mcjax_launch.Session, called: Any) -> None:
+    """As a ratio: a tenth of what new ranks take."""
+    began = time.monotonic()
+    mcjax_launch.run(called.rank, processes=1, initialize=False, echo=False)
+    new_s = time.monotonic() - began
+    took = []
+    for _ in range(10):
+        began = time.monotonic()
+        shared.run(called.rank)
+        took.append(time.monotonic() - began)
+    assert min(took) < new_s / 10
+
+
+def test_ranks_of_several_hosts_make_calls(called: Any) -> None:
+    with session(processes=None, hosts=["a", "b"], via=FAKE_SSH) as ranks:
+        assert ranks.run(called.rank) == [0, 1]
+        assert ranks.run(called.rank, ranks=1) == [1]
+
+
+def test_main_file_is_imported_once(tmp_path: Any) -> None:
+    path = tmp_path / "script.py"
+    path.write_text("""
+import sys
+sys.modules["cloudpickle"] = None
+import mcjax_launch
+print("imported", flush=True)
+calls = 0
+def count():
+    global calls
+    calls += 1
+    return calls
+if __name__ == "__main__":
+    with mcjax_launch.session(processes=1, initialize=False) as ranks:
+        print([ranks.run(count) for _ in range(3)], ranks.exec("calls, __name__"))
+""")
+    done = subprocess.run([sys.executable, path], capture_output=True, text=True)
+    assert sorted(done.stdout.splitlines()) == [
+        "[0] imported",
+        "[[1], [2], [3]] [(3, '__main__')]",
+        "imported",
+    ]
+
+
+# --- faults in a call ---
+
+
+def test_exception_fails_the_call_and_not_the_session(
+    shared: mcjax_launch.Session, called: Any
+) -> None:
+    with pytest.raises(CallFailed) as raised:
+        shared.exec("x = 1\nif int(__import__('os').environ['JAX_PROCESS_ID']): 1 / 0")
+    error = raised.value
+    assert str(error) == "ranks 1-2 raised ZeroDivisionError: division by zero"
+    assert [own.rank for own in error.errors] == [1, 2]
+    assert isinstance(error.__cause__, ZeroDivisionError)
+    [note] = error.__notes__
+    assert note.startswith('ranks 1-2:\nTraceback (most recent call last):\n  File "<cell ')
+    assert "division by zero" in note and "mcjax" not in note and "1 / 0" in note
+    assert not error.restarted and error.status == 1
+    assert shared.exec("x") == [1, 1, 1]
+
+
+def test_exceptions_of_any_class_come(shared: mcjax_launch.Session, called: Any) -> None:
+    with pytest.raises(CallFailed, match=r"rank 1 raised called\.Own: a message") as raised:
+        shared.run(called.fails, ("Own",), ranks=1)
+    assert raised.value.errors[0].exception is None
+    with pytest.raises(CallFailed, match="raised SyntaxError: "):
+        shared.exec("1 +")
+    with pytest.raises(CallFailed, match="raised TypeError: the value that unpicklable returned"):
+        shared.run(called.unpicklable)
+    assert shared.run(called.rank) == [0, 1, 2]
+
+
+def test_call_that_cannot_be_packed_changes_nothing(shared: mcjax_launch.Session) -> None:
+    with pytest.raises(TypeError, match="'toy' is not callable"):
+        shared.run("toy")  # type: ignore[arg-type]
+    assert shared.exec("1") == [1, 1, 1]
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("os.kill(os.getpid(), 9)", "rank 1 failed: killed by SIGKILL"),
+        ("sys.exit(3)", "rank 1 failed: exit status 3"),
+        ("os._exit(0)", "rank 1 exited with 0 in the middle of a session"),
+        ("sys.exit()", "rank 1 exited with 0 in the middle of a session"),
+    ],
+)
+def test_rank_that_ends_ends_the_session(text: str, message: str) -> None:
+    with session() as ranks:
+        with pytest.raises(JobFailed, match=message) as raised:
+            ranks.exec(
+                f"import os, sys, time\n{text} if os.environ['JAX_PROCESS_ID'] == '1' else 0"
+            )
+        assert raised.value.result.root_cause is not None
+        with pytest.raises(JobFailed, match=message):
+            ranks.exec("1")
+        ranks.restart()
+        assert ranks.exec("1") == [1, 1, 1]
+
+
+def test_rank_that_is_killed_between_calls_ends_the_session(called: Any) -> None:
+    with session() as ranks:
+        [pid] = ranks.exec("import os; os.getpid()", ranks=1)
+        os.kill(pid, 9)
+        with pytest.raises(JobFailed, match="rank 1 failed: killed by SIGKILL"):
+            while True:
+                ranks.run(called.rank)
+
+
+# --- interrupts ---
+
+SLEEPS = "import time\nprint('ready')\ntime.sleep(1000)"
+
+
+class Ready:
+    """Event that is set when so many ranks have printed `ready`."""
+
+    def __init__(self, count: int) -> None:
+        self._semaphore = threading.Semaphore(0)
+        self._count = count
+
+    def hear(self, line: mcjax_launch.Line) -> None:
+        if line.text == "ready":
+            self._semaphore.release()
+
+    def wait(self) -> None:
+        for _ in range(self._count):
+            assert self._semaphore.acquire(timeout=60)
+
+
+def test_interrupt_ends_the_call(called: Any) -> None:
+    ready = Ready(2)
+    with session(on_line=ready.hear) as ranks:
+        ranks.exec("kept = 7")
+        interrupter = threading.Thread(target=lambda: (ready.wait(), ranks.interrupt()))
+        interrupter.start()
+        with pytest.raises(CallFailed, match="ranks 0,2 raised KeyboardInterrupt") as raised:
+            ranks.exec(SLEEPS, ranks="0,2")
+        interrupter.join()
+        assert not raised.value.restarted
+        ranks.interrupt()  # of no call
+        assert ranks.exec("kept") == [7, 7, 7]
+
+
+def test_ctrl_c_interrupts_the_call() -> None:
+    ready = Ready(3)
+    with session(on_line=ready.hear) as ranks:
+        ranks.exec("kept = 7")
+
+        def interrupt() -> None:
+            ready.wait()
+            os.kill(os.getpid(), signal.SIGINT)
+
+        interrupter = threading.Thread(target=interrupt)
+        interrupter.start()
+        with pytest.raises(KeyboardInterrupt) as raised:
+            ranks.exec(SLEEPS)
+        interrupter.join()
+        assert not getattr(raised.value, "__notes__", [])
+        assert ranks.exec("kept") == [7, 7, 7]
+
+
+def test_ranks_that_do_not_react_are_started_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    ready = Ready(1)
+    ignores = "import signal\nsignal.signal(signal.SIGINT, signal.SIG_IGN)\n"
+    with session(on_line=ready.hear) as ranks:
+        interrupter = threading.Thread(target=lambda: (ready.wait(), ranks.interrupt()))
+        interrupter.start()
+        why = "rank 1 did not react to the interrupt within 3 s: all ranks have been started again"
+        with pytest.raises(CallFailed, match=why) as raised:
+            ranks.exec(ignores + SLEEPS, ranks=1)
+        interrupter.join()
+        assert raised.value.restarted and raised.value.unfinished == (1,)
+        assert ranks.exec("'signal' in globals()") == [False] * 3
+
+
+# --- asyncio ---
+
+
+def test_calls_are_awaited(called: Any) -> None:
+    async def main() -> None:
+        async with session(processes=2) as ranks:
+            assert await ranks.run_async(called.times, (3,)) == [0, 3]
+            both = ranks.exec_async("1"), ranks.exec_async("2")
+            assert await asyncio.gather(*both) == [[1, 1], [2, 2]]
+
+    asyncio.run(main())
+
+
+def test_cancelling_interrupts_the_call() -> None:
+    async def main() -> None:
+        loop, ready = asyncio.get_running_loop(), asyncio.Event()
+
+        def hear(line: mcjax_launch.Line) -> None:
+            loop.call_soon_threadsafe(ready.set)
+
+        async with session(processes=1, on_line=hear) as ranks:
+            await ranks.exec_async("kept = 7")
+            made = asyncio.create_task(ranks.exec_async(SLEEPS))
+            await ready.wait()
+            waits = asyncio.create_task(ranks.exec_async("kept = 8"))  # for its turn
+            await asyncio.sleep(0)
+            waits.cancel()
+            made.cancel()
+            found = await asyncio.gather(made, waits, return_exceptions=True)
+            assert [type(error) for error in found] == [asyncio.CancelledError] * 2
+            assert await ranks.exec_async("kept") == [7]
+
+    asyncio.run(main())
+
+
+# --- its start and its end ---
+
+
+def test_session_ends_with_its_block(jobs: Jobs, called: Any) -> None:
+    with session() as ranks:
+        ranks.run(called.rank)
+    assert not jobs.left()
+    ranks.close()
+    with pytest.raises(LaunchError, match="the session is closed"):
+        ranks.run(called.rank)
+
+
+def test_ranks_end_by_themselves(tmp_path: Any) -> None:
+    """Their handlers of the program's end run."""
+    with session(processes=2) as ranks:
+        path = str(tmp_path / "ended")
+        ranks.exec(f"import atexit\natexit.register(lambda: open({path!r}, 'w').close())", ranks=1)
+    assert os.path.exists(path)
+
+
+def test_garbage_ends_its_ranks(jobs: Jobs, called: Any) -> None:
+    ranks = session()
+    ranks.run(called.rank)
+    del ranks
+    gc.collect()
+    eventually(lambda: not jobs.left(), 10)
+
+
+def test_killed_caller_leaves_no_session(jobs: Jobs) -> None:
+    code = """
+import mcjax_launch
+ranks = mcjax_launch.session(processes=2, initialize=False, echo=False)
+ranks.exec("1")
+print("ready", flush=True)
+ranks.exec("import time; time.sleep(1000)")
+"""
+    command = [sys.executable, "-c", code]
+    with subprocess.Popen(command, cwd=PROGRAMS, stdout=subprocess.PIPE) as caller:
+        assert caller.stdout is not None
+        assert caller.stdout.readline() == b"ready\n"
+        caller.kill()
+    eventually(lambda: not jobs.left(), 10)
+
+
+def test_fork_cannot_make_calls(called: Any) -> None:
+    with session(processes=1) as ranks:
+        ranks.run(called.rank)
+        pid = os.fork()
+        if pid == 0:
+            try:
+                ranks.run(called.rank)
+            except LaunchError as error:
+                os._exit(7 if "belongs to the parent process" in str(error) else 1)
+            os._exit(2)
+        assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 7
+        assert ranks.run(called.rank) == [0]
+
+
+def test_restart_starts_new_ranks() -> None:
+    with session() as ranks:
+        before = ranks.exec("kept = 7\nimport os; os.getpid()")
+        ranks.restart()
+        after = ranks.exec("import os; os.getpid()")
+        assert not set(before) & set(after)
+        assert ranks.exec("'kept' in globals()") == [False] * 3
+
+
+@pytest.mark.parametrize("keyword", ["max_restarts", "min_hosts", "num_hosts"])
+def test_session_refuses_to_lose_its_state(keyword: str) -> None:
+    with pytest.raises(TypeError, match=f"'{keyword}' is not for sessions"):
+        session(**{keyword: 2})
+
+
+def test_refused_job_is_an_error_at_once() -> None:
+    with pytest.raises(LaunchError, match="processes: 0 is not a whole number"):
+        session(processes=0)
+    with pytest.raises(LaunchError, match="no such file"):
+        session(hosts="nosuch.txt")
