@@ -103,7 +103,7 @@ def record_of(count: int, *, samples: int = 4, printed: str = "") -> dict[str, A
         status=summary.status,
         end=summary.lines[0],
         host="here",
-    ) | {"report_path": "/runs/1/run.html"}
+    ) | {"report_path": "/runs/1/run.html", "checkout": None}
 
 
 def stalled(count: int, stacks: list[str]) -> dict[str, Any]:

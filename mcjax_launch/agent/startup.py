@@ -197,8 +197,14 @@ class HostPreparation:
             jax=interpreter.find_jax_version(runs, self._cwd, environ)
             if wanted.jax and runs
             else "",
-            source=_compute_checksum(self._cwd, wanted.sources) if wanted.sources else "",
+            source=_compute_checksum(self._list_folders(wanted, environ), wanted.sources),
         )
+
+    def _list_folders(self, wanted: Prepare, environ: Mapping[str, str]) -> list[str]:
+        """Return the folders in which PROGRAM may be: of a module also those of PYTHONPATH."""
+        is_module = wanted.program is None and wanted.command is None
+        more = environ.get("PYTHONPATH", "").split(os.pathsep) if is_module else []
+        return [self._cwd, *(os.path.join(self._cwd, folder) for folder in more if folder)]
 
     def stop_listening(self) -> None:
         """Release ports right before the ranks start: rank 0 and libtpu will listen on them."""
@@ -310,13 +316,14 @@ class HostPreparation:
         return int(held.getsockname()[1])
 
 
-def _compute_checksum(folder: str, paths: Sequence[str]) -> str:
-    """Return a checksum of the first path in a folder that is a file; "" if there is none."""
-    from zlib import crc32  # jobs on one host need none
+def _compute_checksum(folders: Sequence[str], paths: Sequence[str]) -> str:
+    """Return the SHA-256 of the first of the paths in the folders that is a file; "" for none."""
+    places = (os.path.join(folder, path) for folder in folders for path in paths)
+    for path in filter(os.path.isfile, places):
+        from hashlib import sha256  # jobs on one host need none
 
-    for path in filter(os.path.isfile, (os.path.join(folder, path) for path in paths)):
         with contextlib.suppress(OSError):
-            return f"{crc32(read_regular_file(path)):08x}"
+            return sha256(read_regular_file(path)).hexdigest()
     return ""
 
 

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from types import MappingProxyType
+
 from mcjax_launch.diagnosis.summary import Summary
 from mcjax_launch.runs.state import RunState
 from mcjax_launch.wire.value import Value
@@ -14,6 +17,7 @@ class Attempt(Value):
         restart: number of earlier attempts.
         hosts: names of the hosts, in order.
         seconds: duration of the attempt.
+        program_checksums: checksums of PROGRAM's source on hosts, by the host's name, if known.
 
     """
 
@@ -22,6 +26,7 @@ class Attempt(Value):
     seconds: float
     state: RunState
     summary: Summary
+    program_checksums: Mapping[str, str] = MappingProxyType({})
 
 
 class JobOutcome(Value):

@@ -20,15 +20,14 @@ def describe_differing_copies(program: Sequence[str], checksums: Mapping[str, st
 
     Args:
         program: PROGRAM and its arguments.
-        checksums: checksum of each host's copy, by the host's name; "" if unknown.
+        checksums: known checksums of the hosts' copies, by the host's name, in order.
 
     """
-    known = {host: checksum for host, checksum in checksums.items() if checksum}
-    if len(set(known.values())) < 2:
+    if len(set(checksums.values())) < 2:
         return ""
-    usual, _ = Counter(known.values()).most_common(1)[0]  # of equally many the first host's
-    others = [host for host, checksum in known.items() if checksum != usual]
-    first = next(host for host, checksum in known.items() if checksum == usual)
+    usual, _ = Counter(checksums.values()).most_common(1)[0]  # of equally many the first host's
+    others = [host for host, checksum in checksums.items() if checksum != usual]
+    first = next(host for host, checksum in checksums.items() if checksum == usual)
     name = next((word for word in program if word.endswith(".py")), program[0])
     has = "has another copy" if len(others) == 1 else "have other copies"
     return (

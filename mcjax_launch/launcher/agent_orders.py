@@ -56,7 +56,7 @@ def make_prepare_order(
         ranks=len(ranks),
         wrappers=list_commands(job.wrappers, ranks),
         jax=job.mtls != "off" and job.expects_hooks,
-        sources=list_source_paths(job) if several else (),
+        sources=list_source_paths(job) if several or job.record else (),
     )
 
 

@@ -186,6 +186,7 @@ def run(
             seconds=time.monotonic() - began_at,
             state=state,
             summary=summary,
+            program_checksums=launcher.startup.program_checksums,
         )
         ended(attempt)
         last = summary.final or restart == job.max_restarts

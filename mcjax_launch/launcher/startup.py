@@ -115,6 +115,12 @@ class Startup:
         return [host.name for host in self._hosts if host not in self._answers]
 
     @property
+    def program_checksums(self) -> dict[str, str]:
+        """Checksums of PROGRAM's source, by the names of the hosts that have reported one."""
+        answers = ((host.name, self._answers.get(host)) for host in self._hosts)
+        return {name: answer.source for name, answer in answers if answer and answer.source}
+
+    @property
     def _several(self) -> bool:
         return len(self._hosts) > 1
 
@@ -212,8 +218,7 @@ class Startup:
     # --- plan ---
 
     def _complete_plan(self) -> None:
-        sources = {host.name: self._answers[host].source for host in self._hosts}
-        if line := describe_differing_copies(self._job.program, sources):
+        if line := describe_differing_copies(self._job.program, self.program_checksums):
             self._console.say(line)
         self._listener.on_hosts_ready(self._make_plan(self._hosts, *self._choose_coordinator()))
 

@@ -16,6 +16,7 @@ from mcjax_launch.job.job import Job
 from mcjax_launch.machine import own_paths
 from mcjax_launch.machine.system import NEW_FILE
 from mcjax_launch.report import record
+from mcjax_launch.report.checkout import find_checkout
 from mcjax_launch.runs.spmd import Comparison
 from mcjax_launch.wire.address import split_text
 
@@ -184,6 +185,7 @@ class ReportWriter:
         self._say = say
         self._quiet = quiet
         self._began, self._began_at = time.time(), time.monotonic()
+        self._checkout = find_checkout(job)
         self._attempts: list[Json] = []
         self._values = make_placeholder_values(job, None)
 
@@ -212,6 +214,7 @@ class ReportWriter:
             host=os.uname().nodename,
         )
         whole["report_path"] = place
+        whole["checkout"] = None if self._checkout is None else self._checkout.make_record()
         try:
             replace(path, _format_text(place, whole))
         except OSError as error:

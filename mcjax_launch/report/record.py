@@ -5,7 +5,7 @@ clock, unless they say otherwise; null if something has not happened or is not k
 """
 
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
@@ -23,6 +23,7 @@ from mcjax_launch.diagnosis.summary import (
 from mcjax_launch.diagnosis.verdict import determine_verdict
 from mcjax_launch.diagnosis.view import Finding
 from mcjax_launch.job.job import Job
+from mcjax_launch.ranks import group_by_key
 from mcjax_launch.runs.past_waits import collect_waits
 from mcjax_launch.runs.polls import (
     Poll,
@@ -122,6 +123,7 @@ def make_attempt_record(ended: Attempt, began_at: float) -> Json:
         "seconds": round(ended.seconds, 3),
         "coordinator": state.coordinator or None,
         "hosts": list(ended.hosts),
+        "program_sha256": _group_hosts(ended.program_checksums),
         "log_dir": state.log_dir,
         "exit_status": ended.summary.status,
         "cause": cause,
@@ -145,6 +147,11 @@ def make_attempt_record(ended: Attempt, began_at: float) -> Json:
         "complete": True,
         "ranks": [_make_rank(run, state, cause["rank"]) for run in state.ranks.values()],
     }
+
+
+def _group_hosts(checksums: Mapping[str, str]) -> dict[str, list[str]]:
+    """Return the hosts that have each checksum."""
+    return group_by_key((checksum, host) for host, checksum in checksums.items())
 
 
 def lighten(attempts: Sequence[Json]) -> None:

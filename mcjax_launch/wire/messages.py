@@ -347,7 +347,7 @@ class HostFacts(ToLauncher):
         launcher: address from which the launcher connected by ssh; "" without ssh.
         tpu: TPU chips of the host; None if it has none or they were not requested.
         jax: version of jax; "" if unknown or not requested.
-        source: checksum of PROGRAM's source; "" if unknown or not requested.
+        source: SHA-256 of PROGRAM's source; "" if unknown or not requested.
 
     """
 

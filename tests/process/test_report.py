@@ -1,6 +1,8 @@
 """The record of real runs, and where it cannot be written."""
 
+import hashlib
 import os
+import subprocess
 import sys
 from pathlib import Path
 
@@ -49,6 +51,24 @@ def test_report_of_a_successful_job_is_complete(jobs: Jobs, tmp_path: Path) -> N
         assert rank["started_s"] < at < rank["ended_s"]
         assert 0 < cpu_s <= rank["cpu_s"]
         assert 64 << 10 < rss_kib <= rank["peak_kib"]
+
+
+def test_report_tells_which_code_ran(jobs: Jobs, tmp_path: Path) -> None:
+    """Also of a module, and of one behind PYTHONPATH."""
+    (tmp_path / "elsewhere").mkdir()
+    for name in ("train.py", "elsewhere/other.py"):
+        (tmp_path / name).write_text("x = 1\n")
+    digest = hashlib.sha256(b"x = 1\n").hexdigest()
+    subprocess.run(["git", "init", "-q"], cwd=tmp_path, check=True)
+    for words in (["train.py"], ["-m", "train"], ["-m", "other"], [sys.executable, "train.py"]):
+        env = {"PYTHONPATH": "elsewhere"}
+        ended = jobs.run("-n", 2, "--report", "out/r.json", *words, cwd=tmp_path, env=env)
+        assert ended.status == 0, ended.stderr
+        record = read(tmp_path / "out/r.json")
+        assert record["attempts"][0]["program_sha256"] == {digest: ["localhost"]}
+        assert record["checkout"] == {"folder": str(tmp_path), "commit": None, "clean": True}
+    jobs.run("--report", "out/r.json", "true", cwd=tmp_path)
+    assert read(tmp_path / "out/r.json")["attempts"][0]["program_sha256"] == {}
 
 
 def test_report_has_no_values_of_variables(jobs: Jobs, tmp_path: Path) -> None:

@@ -30,7 +30,7 @@ def plan_of_two_hosts(job: Job) -> Plan:
 
 def test_hosts_with_another_copy_of_the_program_are_named() -> None:
     def describe(*sources: str) -> str:
-        named = {f"h{number}": source for number, source in enumerate(sources)}
+        named = {f"h{number}": source for number, source in enumerate(sources) if source}
         return describe_differing_copies(("train.py", "a"), named)
 
     assert describe("1", "1") == describe("1", "") == describe("", "") == ""

@@ -140,7 +140,7 @@ def test_wrong_line_is_refused(line: str, table: Write, capfd: pytest.CaptureFix
 
 # What a command does, which PROGRAM it runs, and what belongs to one launcher or terminal.
 OF_ONE_COMMAND = {
-    *("attach", "jobs", "json", "stop", "check", "dry_run", "emit", "detach", "watch"),
+    *("attach", "jobs", "json", "stop", "wait", "check", "dry_run", "emit", "detach", "watch"),
     *("module", "stdin", "events", "num_hosts", "host_rank"),
 }
 

@@ -92,6 +92,7 @@ def test_record_holds_times_and_usage_of_a_rank() -> None:
         "seconds": 3.1,
         "coordinator": "127.0.0.1:1",
         "hosts": ["h"],
+        "program_sha256": {},
         "log_dir": None,
         "exit_status": 1,
         "cause": {
