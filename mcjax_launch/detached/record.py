@@ -14,7 +14,7 @@ from mcjax_launch.detached.folders import open_private
 from mcjax_launch.machine.system import LINUX, read_system_text
 from mcjax_launch.wire.value import Value
 
-_DESCRIPTION, _STATE = "job.json", "state"
+_DESCRIPTION, _STATE, _GPUS = "job.json", "state", "gpus.json"
 # The state has its room from the start: a disk that is full later is no obstacle.
 _STATE_BYTES = 4096
 # Of a text in it; in JSON it may be six times as long.
@@ -80,11 +80,29 @@ def write_description(folder: str, description: Description) -> None:
         OSError: the file cannot be written.
 
     """
-    fields = {name: getattr(description, name) for name in description._fields}
-    fd = open_private(folder, f"{_DESCRIPTION}.part", os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+    _replace(
+        folder, _DESCRIPTION, {name: getattr(description, name) for name in description._fields}
+    )
+
+
+def _replace(folder: str, name: str, fields: object) -> None:
+    """Write a file of a job as JSON in one atomic step."""
+    fd = open_private(folder, f"{name}.part", os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
     with open(fd, "w", encoding="utf-8") as file:
         file.write(f"{json.dumps(fields)}\n")
-    os.replace(os.path.join(folder, f"{_DESCRIPTION}.part"), os.path.join(folder, _DESCRIPTION))
+    os.replace(os.path.join(folder, f"{name}.part"), os.path.join(folder, name))
+
+
+def write_gpus(folder: str, rows: Sequence[object]) -> None:
+    """Write what the job's ranks do on GPUs; ignore errors, such as a full disk."""
+    with contextlib.suppress(OSError):
+        _replace(folder, _GPUS, {"gpus": list(rows)})
+
+
+def read_gpus(folder: str) -> list[object]:
+    """Return what `write_gpus` wrote last; [] if nothing."""
+    rows = (_read(folder, _GPUS) or {}).get("gpus")
+    return rows if isinstance(rows, list) else []
 
 
 def read_description(folder: str) -> Description | None:

@@ -15,6 +15,7 @@ from mcjax_launch.detached.record import (
     identify_machine,
     shorten_hosts,
     write_description,
+    write_gpus,
 )
 from mcjax_launch.detached.visitors import Visitors
 from mcjax_launch.errors import LaunchError
@@ -139,6 +140,10 @@ class Standby:
         """Record with which exit status the job has ended, and a line that says how."""
         self._state.change(lost=self._files.lost)
         self._state.end(status, message)
+
+    def record_gpus(self, rows: Sequence[object]) -> None:
+        """Record what ranks do on GPUs, for --jobs."""
+        write_gpus(self._folder, rows)
 
     def _record_disk_full(self, is_full: bool) -> None:
         self._state.change(full=is_full, lost=self._files.lost)

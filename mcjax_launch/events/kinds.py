@@ -87,6 +87,14 @@ KINDS = {
             "hosts": "the names of the hosts that get ranks",
         },
     ),
+    "gpus": EventKind(
+        "What a rank does on its GPUs of NVIDIA's, every ten seconds.",
+        {
+            **_RANK,
+            "activity": '`"works"`, `"waits"` (in a collective), `"idle"`, or null if unknown',
+            "gpus": "each GPU that the rank uses, as `gpu_use` in record.json",
+        },
+    ),
     "stacks": EventKind("The stacks of all ranks were requested.", {"lines": "as they are shown"}),
     "summary": EventKind(
         "The run is over, or could not begin: then only the first two fields are there.",

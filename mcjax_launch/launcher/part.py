@@ -29,11 +29,12 @@ if TYPE_CHECKING:
     from mcjax_launch.transport.connection import AgentConnection
     from mcjax_launch.transport.pool import AgentPool
     from mcjax_launch.wire.frames import Raw
-    from mcjax_launch.wire.messages import Exited, FromHook, ToAgent, ToLauncher
+    from mcjax_launch.wire.messages import Exited, FromHook, ToAgent, ToLauncher, Usage
 
 # Parts that belong to no feature.
 _EXPLANATIONS, _SURVIVORS = "explanations", "survivors"
-_OWN = {name: f"mcjax_launch.launcher.{name}" for name in (_EXPLANATIONS, _SURVIVORS)}
+_GPUS = "gpu_reports"
+_OWN = {name: f"mcjax_launch.launcher.{name}" for name in (_EXPLANATIONS, _SURVIVORS, _GPUS)}
 
 
 class JobLauncher(Protocol):
@@ -150,6 +151,13 @@ class Survival(Protocol):
         """Handle the loss of a host and its running ranks; return True if the job goes on."""
 
 
+class GpuReader(Protocol):
+    """Part that reports what ranks do on GPUs: `gpu_reports.py`."""
+
+    def on_usage(self, usage: Usage, now: float) -> None:
+        """Handle a report of a host's GPUs, which the state has recorded."""
+
+
 class DebuggerDisplay:
     """Debuggers in ranks, as far as other parts of the launcher know them: by default none.
 
@@ -215,6 +223,10 @@ class LauncherParts:
     def explanations(self) -> Explainer | None:
         """The part that explains what happens; None if there is nothing to explain yet."""
         return cast("Explainer | None", self._parts.get(_EXPLANATIONS))
+
+    def load_gpu_reports(self) -> GpuReader:
+        """Return the part that reports what ranks do on GPUs; only hosts with GPUs need it."""
+        return cast("GpuReader", self.load(_GPUS))
 
     @property
     def survivors(self) -> Survival | None:

@@ -101,13 +101,17 @@ def _find_polled_waits(polls: PositionPolls, now: float) -> dict[int, str]:
 
 
 def _format_rank_use(run: RankRun, now: float) -> str:
-    """Return a rank's use of cores and memory, and the age of its last output line."""
+    """Return a rank's use of cores, memory and GPUs, and the age of its last output line."""
     if run.status is not None:
         return ""
     many = compute_used_cores(run)
     kib = run.usage.samples[-1].rss_kib if run.usage.samples else None
     parts = ["" if many is None else f"{many:.1f} cores", "" if kib is None else format_memory(kib)]
     text = f"{parts[0]:>10}  {parts[1]:>8}"
+    if run.gpu_use is not None:
+        from mcjax_launch.runs.gpu_use import describe_gpus
+
+        text += f"  {describe_gpus(run.gpu_use.latest)}"
     at = run.process.last_output_at
     return text + (
         f"  last line {format_duration(max(1, int(now - at)))} ago" if at is not None else ""
@@ -209,7 +213,7 @@ def _describe_hosts(hosts: int, missing: Sequence[str]) -> str:
 
 
 def format_job_use(state: RunState, now: float) -> str:
-    """Return words for running ranks, their use of cores and memory, and the last line's age."""
+    """Return words for running ranks, what they use of the hosts, and the last line's age."""
     runs = list(state.ranks.values())
     running = state.running
     parts = []
@@ -221,15 +225,34 @@ def format_job_use(state: RunState, now: float) -> str:
         run.process_id: many for run in running if (many := compute_used_cores(run)) is not None
     }
     if used_by:
-        busy = [rank for rank, many in used_by.items() if many > BUSY]
+        busy = [rank for rank, many in used_by.items() if many > BUSY or _uses_gpu(state, rank)]
         used = f", {sum(used_by.values()):.1f} cores" if busy else ""
         parts.append(_format_busy_ranks(busy, len(runs)) + used)
         last = [run.usage.samples[-1] for run in running if run.usage.samples]
         parts.append(format_memory(sum(sample.rss_kib for sample in last)))
+    on_gpus = [run for run in running if run.gpu_use is not None and run.gpu_use.latest]
+    if on_gpus:
+        parts.append(_describe_job_gpus(on_gpus))
     printed_at = state.activity.printed_at
     if printed_at is not None:
         parts.append(f"last line {format_duration(max(1, int(now - printed_at)))} ago")
     return " | ".join(parts)
+
+
+def _uses_gpu(state: RunState, rank: int) -> bool:
+    gpus = state.ranks[rank].gpu_use
+    return gpus is not None and gpus.works
+
+
+def _describe_job_gpus(runs: Sequence[RankRun]) -> str:
+    """Describe the GPUs that these ranks use, each GPU once, as all processes use it."""
+    from mcjax_launch.runs.gpu_use import describe_gpus
+
+    uses = [
+        (run.host, gpu) for run in runs for gpu, _ in (run.gpu_use and run.gpu_use.latest) or ()
+    ]
+    once = {(host, gpu.number): gpu for host, gpu in uses}
+    return describe_gpus([(gpu, None) for gpu in once.values()])
 
 
 def _format_busy_ranks(busy: Sequence[int], ranks: int) -> str:

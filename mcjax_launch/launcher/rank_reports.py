@@ -55,7 +55,10 @@ class RankReports:
 
     def on_usage(self, _: AgentConnection, message: messages.Usage) -> None:
         """Record a sample of what ranks use."""
-        self._state.record_usage(message, time.monotonic())
+        now = time.monotonic()
+        self._state.record_usage(message, now)
+        if message.gpus:
+            self._launcher.parts.load_gpu_reports().on_usage(message, now)
 
     def on_hook_message(self, _: AgentConnection, message: messages.FromHook) -> None:
         """Record what the hook in a rank's Python reports."""

@@ -68,7 +68,8 @@ def _send_orders(
 ) -> None:
     line = launcher.console.status_line
     is_watched = launcher.front.standby is not None or (line is not None and line.is_live)
-    every_s = compute_usage_period_s(launcher.job, watched=is_watched)
+    is_read = launcher.events.is_read
+    every_s = compute_usage_period_s(launcher.job, watched=is_watched, events=is_read)
     for order in [order for part in parts for order in part.make_orders(ranks, plan)]:
         link.send(order)
     completed = map(launcher.parts.add_variables, ranks)

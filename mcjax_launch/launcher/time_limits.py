@@ -10,6 +10,8 @@ from mcjax_launch.wire.timers import scale_time
 _SAMPLES = 4
 _SHORTEST_PERIOD_S, _LONGEST_PERIOD_S = 0.1, 15.0
 _RECORD_S = 1.0
+#: Seconds between two events on a rank's GPUs.
+GPU_EVENTS_S = scale_time(10.0)
 # A job that has printed or reported something this recently does not look like a hang.
 _SILENT_S = scale_time(10.0)
 
@@ -108,15 +110,18 @@ class TimeLimits:
         return out_of_time(message, [*list_limit_lines(view), *find_advice(view)], final=final)
 
 
-def compute_usage_period_s(job: Job, *, watched: bool) -> float:
+def compute_usage_period_s(job: Job, *, watched: bool, events: bool = False) -> float:
     """Return the period in seconds at which agents report ranks' usage; 0 for never.
 
     Args:
         job: the job.
         watched: True if the usage is shown while the job runs.
+        events: True if events are read, which have the usage of GPUs.
 
     """
     periods = [_RECORD_S] if job.record or watched else []
+    if events and not job.uses_cpu:
+        periods.append(GPU_EVENTS_S)
     if job.stall_timeout is not None:
         periods.append(
             min(max(job.stall_timeout / _SAMPLES, _SHORTEST_PERIOD_S), _LONGEST_PERIOD_S)

@@ -585,8 +585,14 @@ function pickWait(wait) {
 
 // --- what they use, over time ---
 
+const sampled = (rank, field, factor = 1) => rank.gpu_samples.filter(s => s[field] != null)
+  .map(s => [s[0], factor * s[field]]);
 const uses = {
-  memory: {title: "Memory", format: memory, least: 1024, peak: rank => rank.peak_kib, points: rank => {
+  gpuMemory: {title: "GPU memory", format: memory, least: 1024, isMemory: true,
+    isKnown: rank => rank.gpu_samples.length, points: rank => sampled(rank, 1, 1024)},
+  gpuBusy: {title: "GPUs, % of the time busy", format: n => n == null ? "–" : n.toFixed(0) + " %",
+    least: 100, isKnown: rank => rank.gpu_samples.length, points: rank => sampled(rank, 2)},
+  memory: {title: "Memory", format: memory, least: 1024, isMemory: true, peak: rank => rank.peak_kib, points: rank => {
     const points = rank.samples.map(s => [s[0], s[2]]);
     if (!points.length) return points;
     const last = points[points.length - 1];
@@ -636,7 +642,8 @@ function showCharts() {
       : "Memory and CPU over time: not in the record, like those of most attempts in the middle."));
     return;
   }
-  for (const [key, use] of Object.entries(uses)) charts.push(chart(key, use));
+  for (const [key, use] of Object.entries(uses))
+    if (!use.isKnown || ranks.some(use.isKnown)) charts.push(chart(key, use));
   $("charts").classList.toggle("dense", ranks.length > 8);
   $("charts").append(...charts.map(one => one.frame));
   pickLines();
@@ -648,7 +655,7 @@ function chart(key, use) {
     : use.peak ? use.peak(line.rank) : Math.max(...line.points.map(p => p[1]));
   const biggest = Math.max(use.least, ...lines.map(peak));
   // Round in the unit that is shown.
-  const unit = key === "memory" ? (biggest >= 1024 ** 2 ? 1024 ** 2 : 1024) : 1;
+  const unit = use.isMemory ? (biggest >= 1024 ** 2 ? 1024 ** 2 : 1024) : 1;
   const top = ceiling(biggest / unit) * unit;
   const label = part => part ? +(top * part / unit).toPrecision(3)
     + {1: "", 1024: " MiB", [1024 ** 2]: " GiB"}[unit] : "0";
@@ -810,6 +817,8 @@ function showSide() {
     ...shares(rank).map(([doing, share]) => row(DOING[doing], `${Math.round(100 * share)} %`, "")),
     row("CPU time", rank.cpu_s == null ? "–" : duration(rank.cpu_s), ""),
     row("peak memory", memory(rank.peak_kib), ""),
+    ...rank.gpu_use.map(gpu => row(`GPU ${gpu.number}`, gpu.name, gpuWords(gpu))),
+    rank.gpu_peak_mib == null ? "" : row("peak GPU memory", memory(1024 * rank.gpu_peak_mib), ""),
     rank.compiled ? row("programs compiled", String(rank.compiled.programs_compiled),
       duration(rank.compiled.compiling_s)) : "",
     rank.compiled ? row("programs loaded", String(rank.compiled.programs_loaded),
@@ -827,6 +836,12 @@ function showSide() {
     value: state.lines, oninput: event => { state.lines = event.target.value; showLines(); }}));
   side.append(el("div", {id: "printed"}));
   showLines();
+}
+function gpuWords(gpu) {
+  const mib = gpu.rank_mib == null ? gpu.used_mib : gpu.rank_mib;
+  return [`${memory(1024 * mib)} of ${memory(1024 * gpu.limit_mib)}`,
+    gpu.busy_percent == null ? null : `${Math.round(gpu.busy_percent)} %`,
+    gpu.power_w == null ? null : `${Math.round(gpu.power_w)} W`].filter(Boolean).join(", ");
 }
 // Of the time of looks, what its main thread spent on each.
 function shares(rank) {

@@ -159,7 +159,7 @@ def lighten(attempts: Sequence[Json]) -> None:
     for middle in attempts[1 : 1 - _WHOLE_ATTEMPTS]:
         middle["complete"] = False
         for rank in middle["ranks"]:
-            rank["samples"], rank["looks"] = [], []
+            rank["samples"], rank["looks"], rank["gpu_samples"] = [], [], []
             rank["last_lines"] = {"stdout": [], "stderr": []}
 
 
@@ -231,7 +231,7 @@ def _make_rank(run: RankRun, state: RunState, culprit: int | None) -> Json:
         "signals_sent": [get_signal_name(signum) for signum in process.signals],
         "killer": process.killer or None,
         "platform": run.compilations.platform or None,
-        "gpus": run.share.gpus or None,
+        **_make_gpus(run, began_at, max(_LEAST_SAMPLES, _MOST_SAMPLES // count)),
         "cores": run.share.cores or None,
         "compiled": _make_compilations(run),
         "compiled_last": _make_latest_program(run),
@@ -244,6 +244,33 @@ def _make_rank(run: RankRun, state: RunState, culprit: int | None) -> Json:
             "stderr": select_last_lines(run.stderr, tail),
         },
         "log_files": _make_log_paths(run),
+    }
+
+
+def _make_gpus(run: RankRun, began_at: float, most: int) -> Json:
+    """Return the record of a rank's GPUs; with at most `most` samples."""
+    if (used := run.gpu_use) is None:
+        return {
+            "gpus": run.share.gpus or None,
+            "gpu_use": [],
+            "gpu_peak_mib": None,
+            "gpu_samples": [],
+        }
+    found = ",".join(str(gpu.number) for gpu, _ in used.latest)
+    samples = used.samples[:: -(-len(used.samples) // most) or 1]
+    return {
+        "gpus": run.share.gpus or found or None,
+        "gpu_use": used.list_rows(),
+        "gpu_peak_mib": used.peak_mib,
+        "gpu_samples": [
+            [
+                round(s.at - began_at, 3),
+                s.mib,
+                s.busy if s.busy is None else round(s.busy),
+                s.power_w,
+            ]
+            for s in samples
+        ],
     }
 
 

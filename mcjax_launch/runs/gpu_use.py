@@ -8,7 +8,7 @@ and 9 %; elementwise work 191 to 384 W and 52 to 59 %.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from enum import Enum
 
 from mcjax_launch.wire.messages import GpuUse, RankOnGpu
@@ -70,6 +70,26 @@ def _takes_power(gpu: GpuUse, idle_w: float | None) -> bool:
     return gpu.power_w > least_w + _WORK_POWER * (gpu.limit_w - least_w)
 
 
+def describe_gpus(uses: Sequence[tuple[GpuUse, RankOnGpu | None]]) -> str:
+    """Describe GPUs: `2 x H100 80GB HBM3: 117.8 of 159.3 GiB, 98 %, 1224 W`.
+
+    Args:
+        uses: each GPU, with a rank's use of it; None for the memory that all processes use.
+
+    """
+    names = {gpu.name.removeprefix("NVIDIA ") for gpu, _ in uses}
+    name = names.pop() if len(names) == 1 else "GPUs"
+    held = sum(gpu.used_mib if mine is None or mine.mib is None else mine.mib for gpu, mine in uses)
+    total = sum(gpu.total_mib for gpu, _ in uses)
+    parts = [f"{held / 1024:.1f} of {total / 1024:.1f} GiB"]
+    if busy := [gpu.busy for gpu, _ in uses if gpu.busy is not None]:
+        parts.append(f"{sum(busy) / len(busy):.0f} %")
+    if watts := [gpu.power_w for gpu, _ in uses if gpu.power_w is not None]:
+        parts.append(f"{sum(watts):.0f} W")
+    count = f"{len(uses)} x " if len(uses) > 1 else ""
+    return f"{count}{name}: {', '.join(parts)}"
+
+
 class RankGpus(Changing):
     """The GPUs that a rank uses. Times are in time.monotonic's seconds.
 
@@ -129,6 +149,22 @@ class RankGpus(Changing):
         if uses:
             self.latest = uses
             self._add_sample(at)
+
+    def list_rows(self) -> list[dict[str, object]]:
+        """Return the latest use of each GPU, for programs that read JSON."""
+        return [
+            {
+                "number": gpu.number,
+                "name": gpu.name,
+                "rank_mib": mine.mib,
+                "used_mib": gpu.used_mib,
+                "limit_mib": gpu.total_mib,
+                "busy_percent": None if gpu.busy is None else round(gpu.busy, 1),
+                "power_w": gpu.power_w,
+                "limit_w": gpu.limit_w,
+            }
+            for gpu, mine in self.latest
+        ]
 
     def _learn_idle_power(self, gpu: GpuUse) -> float | None:
         """Return the lowest power at which a GPU has idled with a rank's context, once settled."""

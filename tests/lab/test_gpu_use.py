@@ -1,9 +1,11 @@
 """What NVML's stand-in tells of GPUs: a rank whose GPU works is not stalled."""
 
+import json
 import os
 import shutil
 import subprocess
 from pathlib import Path
+from typing import Any
 
 import pytest
 from jobs import LAUNCHER, Jobs, eventually
@@ -110,3 +112,38 @@ def test_ranks_on_the_cpu_have_no_reader(jobs: Jobs, host: Host) -> None:
     running.read_until("begun")
     assert len(running.agent.children()) == 1
     assert running.finish().status == 124
+
+
+def test_record_and_events_name_the_gpu(jobs: Jobs, host: Host, tmp_path: Path) -> None:
+    record, events = tmp_path / "run.json", tmp_path / "events.jsonl"
+    words = ["--report", record, "--events", events, *host.sleep(WORKS, 3)]
+    ended = jobs.run(*words, launcher=host.launcher, env=host.env)
+    assert ended.status == 0, ended.stderr
+    [rank] = json.loads(record.read_text())["attempts"][0]["ranks"]
+    assert (rank["gpus"], rank["gpu_peak_mib"]) == ("0", 520)
+    assert rank["gpu_samples"][0][1:] == [520, 100, 600]
+    [gpu] = rank["gpu_use"]
+    assert (gpu["name"], gpu["limit_mib"]) == ("NVIDIA H100 80GB HBM3", 81559)
+    said = [json.loads(line) for line in events.read_text().splitlines()]
+    told = [event for event in said if event["event"] == "gpus"]
+    assert [(event["rank"], event["activity"]) for event in told] == [(0, "works")]
+    assert told[0]["gpus"] == [gpu]
+
+
+def test_detached_job_is_listed_with_its_gpus(jobs: Jobs, host: Host, tmp_path: Path) -> None:
+    env = {**host.env, "XDG_STATE_HOME": str(tmp_path / "state")}
+    started = jobs.run("--detach", *host.sleep(WORKS, 60), launcher=host.launcher, env=env)
+    found: list[Any] = []
+
+    def read() -> bool:
+        [listed] = jobs.run("--jobs", "--json", env=env).stdout.splitlines()
+        found[:] = json.loads(listed)["gpus"]
+        return bool(found)
+
+    try:
+        eventually(read)
+        assert (found[0]["rank"], found[0]["gpus"][0]["rank_mib"]) == (0, 520)
+    finally:
+        assert jobs.run("--stop", started.stdout.strip(), env=env).status == 0
+    [listed] = jobs.run("--jobs", "--json", env=env).stdout.splitlines()
+    assert json.loads(listed)["gpus"] == []

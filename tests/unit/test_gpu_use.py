@@ -10,9 +10,10 @@ from mcjax_launch.agent.system.unix import HostProcess
 from mcjax_launch.diagnosis.findings import gpus
 from mcjax_launch.diagnosis.view import View
 from mcjax_launch.job import job as job_module
+from mcjax_launch.launcher import progress
 from mcjax_launch.launcher.time_limits import TimeLimits
 from mcjax_launch.machine.gpus import select_own_gpus
-from mcjax_launch.runs.gpu_use import GpuActivity
+from mcjax_launch.runs.gpu_use import GpuActivity, describe_gpus
 from mcjax_launch.wire import hook_messages as hook
 from mcjax_launch.wire.messages import GpuUse, RankOnGpu, RankUsage, Usage
 
@@ -169,6 +170,26 @@ def test_words_say_whose_gpus_wait_work_or_idle() -> None:
     assert job.words == ["GPUs of ranks 0-3 are idle"]
     job.report()
     assert job.words == []
+
+
+def test_rows_and_line_tell_memory_use_and_power() -> None:
+    job = Job()
+    for _ in range(2):
+        job.report(use(0, MATRICES, 0), use(1, CONTEXT, 1), cpu_s=0.01)
+    for run in job.state.ranks.values():
+        run.process.started_at = 0.0
+    rows = progress.format_rank_rows(job.state, 4.0, 20)
+    assert "H100: 0.5 of 79.6 GiB, 99 %, 568 W" in rows[0]
+    assert "H100: 0.5 of 79.6 GiB, 0 %, 117 W" in rows[1]
+    line = progress.format_job_use(job.state, 4.0)
+    assert line.startswith("rank 0 busy")
+    assert "2 x H100: 2.0 of 159.3 GiB, 50 %, 685 W" in line
+    job.report()
+    assert progress.format_rank_rows(job.state, 6.0, 20)[0] == rows[0]
+
+
+def test_card_without_power_or_utilisation_tells_its_memory() -> None:
+    assert describe_gpus([(use(0, (None, None, None), 0), None)]) == "H100: 1.0 of 79.6 GiB"
 
 
 # --- on the host ---
