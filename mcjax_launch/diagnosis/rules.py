@@ -62,6 +62,7 @@ RULES = (
     Rule("requested.other_count", NOTE | SUMMARY, Fact.BACKEND),
     Rule("devices.unlike_others", NOTE | SUMMARY, Fact.BACKEND),
     Rule("devices.shared_gpus", NOTE, Fact.BACKEND | Fact.JAX),
+    Rule("gpus.memory_taken", NOTE | SUMMARY, Fact.GPU_MEMORY),
     Rule("devices.other_numbers", NOTE, Fact.NUMBER),
     Rule("devices.without_devices", DEATH),
     Rule("exits.silent", DEATH),

@@ -45,6 +45,7 @@ class Fact(Flag):
     END = auto()  # a rank's process has ended
     TESTS = auto()  # pytest is about to run tests in a rank
     POSITIONS = auto()  # all ranks have answered a poll
+    GPU_MEMORY = auto()  # who holds a GPU's memory, after a rank has found none
 
 
 class Finding(Value):

@@ -157,6 +157,9 @@ class GpuReader(Protocol):
     def on_usage(self, usage: Usage, now: float) -> None:
         """Handle a report of a host's GPUs, which the state has recorded."""
 
+    def on_exhaustion(self, rank: int, now: float) -> None:
+        """Handle a rank's message that it finds no memory on a GPU."""
+
 
 class DebuggerDisplay:
     """Debuggers in ranks, as far as other parts of the launcher know them: by default none.

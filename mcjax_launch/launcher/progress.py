@@ -108,7 +108,7 @@ def _format_rank_use(run: RankRun, now: float) -> str:
     kib = run.usage.samples[-1].rss_kib if run.usage.samples else None
     parts = ["" if many is None else f"{many:.1f} cores", "" if kib is None else format_memory(kib)]
     text = f"{parts[0]:>10}  {parts[1]:>8}"
-    if run.gpu_use is not None:
+    if run.gpu_use is not None and run.gpu_use.latest:
         from mcjax_launch.runs.gpu_use import describe_gpus
 
         text += f"  {describe_gpus(run.gpu_use.latest)}"

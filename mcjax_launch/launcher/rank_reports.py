@@ -13,12 +13,21 @@ from mcjax_launch.launcher.stop_policy import RankFailure
 from mcjax_launch.runs.rank_run import RankRun, Verdict
 from mcjax_launch.transport.connection import AgentConnection
 from mcjax_launch.wire import exit_status, hook_messages, messages
-from mcjax_launch.wire.frames import Data
+from mcjax_launch.wire.frames import STDERR, Data
 from mcjax_launch.wire.signals import ENDING
 
 if TYPE_CHECKING:
     from mcjax_launch.diagnosis.snapshots import Stack
     from mcjax_launch.launcher.part import JobLauncher
+
+
+# What programs print that find no memory on a GPU: XLA's allocator again and again, and PyTorch.
+_OUT_OF_MEMORY = (
+    b"CUDA_ERROR_OUT_OF_MEMORY",
+    b"ran out of memory trying to allocate",
+    b"RESOURCE_EXHAUSTED: Out of memory",
+    b"CUDA out of memory",
+)
 
 
 class RankReports:
@@ -50,6 +59,8 @@ class RankReports:
         self._state.record_output(data.rank, time.monotonic())
         self._state.tails.feed(data.rank, data.stream, data.payload)
         self._console.feed(data.rank, data.stream, data.payload)
+        if data.stream == STDERR and any(map(data.payload.__contains__, _OUT_OF_MEMORY)):
+            self._launcher.parts.load_gpu_reports().on_exhaustion(data.rank, time.monotonic())
         if self._console.has_room:
             link.give_credit()
 

@@ -100,6 +100,7 @@ class RankGpus(Changing):
         at: time of the last report.
         samples: samples of all its GPUs together, in order of time.
         peak_mib: highest memory of the rank on all its GPUs together.
+        exhausted_at: time at which the rank first found no memory on a GPU; None if it never did.
 
     """
 
@@ -109,6 +110,7 @@ class RankGpus(Changing):
     at: float = 0.0
     samples: list[GpuSample] = field(default_factory=list)
     peak_mib: int = 0
+    exhausted_at: float | None = None
 
     _idle_w: dict[int, float] = field(default_factory=dict)  # by the GPU's number
     _idled: dict[int, int] = field(default_factory=dict)  # reports of the GPU idling
@@ -149,6 +151,12 @@ class RankGpus(Changing):
         if uses:
             self.latest = uses
             self._add_sample(at)
+
+    @property
+    def fullest(self) -> GpuUse | None:
+        """The GPU with the largest part of its memory in use; None if none is known."""
+        gpus = [gpu for gpu, _ in self.latest]
+        return max(gpus, key=lambda gpu: gpu.used_mib / max(gpu.total_mib, 1), default=None)
 
     def list_rows(self) -> list[dict[str, object]]:
         """Return the latest use of each GPU, for programs that read JSON."""

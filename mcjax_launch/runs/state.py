@@ -207,6 +207,17 @@ class RunState(Changing):
             if run.shows_progress(moved):
                 self.activity.active_at = at
 
+    def record_exhaustion(self, rank: int, at: float) -> bool:
+        """Record that a rank finds no memory on a GPU; return False if that was known."""
+        from mcjax_launch.runs.gpu_use import RankGpus
+
+        run = self.ranks[rank]
+        run.gpu_use = run.gpu_use or RankGpus()
+        is_new = run.gpu_use.exhausted_at is None
+        if is_new:
+            run.gpu_use.exhausted_at = at
+        return is_new
+
     def record_question(self, ranks: Iterable[int], at: float) -> None:
         """Record that the main threads of these ranks have been polled for their positions.
 

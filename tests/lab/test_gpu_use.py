@@ -147,3 +147,31 @@ def test_detached_job_is_listed_with_its_gpus(jobs: Jobs, host: Host, tmp_path: 
         assert jobs.run("--stop", started.stdout.strip(), env=env).status == 0
     [listed] = jobs.run("--jobs", "--json", env=env).stdout.splitlines()
     assert json.loads(listed)["gpus"] == []
+
+
+# As XLA's allocator retries; the other rank's process holds most of the card.
+RETRIES = """
+if [ $MCJAX_LOCAL_PROCESS_ID = 0 ]; then echo $$ >pid; exec sleep 60; fi
+until [ -s pid ]; do sleep 0.05; done
+echo "util=0 power=117 used=60912 procs=$(cat pid):59800:0,$$:520:0" >$FAKE_NVML
+echo "E cuda_executor.cc:1365] Failed to allocate: CUDA_ERROR_OUT_OF_MEMORY: out of memory" >&2
+sleep 60
+"""
+
+
+def test_holder_of_memory_is_named_while_the_allocator_retries(
+    jobs: Jobs, host: Host, tmp_path: Path
+) -> None:
+    running = jobs.start(
+        *("-n", 2, "sh", "-c", RETRIES),
+        launcher=host.launcher,
+        env=host.env,
+        cwd=tmp_path,
+        stderr=subprocess.STDOUT,
+    )
+    running.read_until(
+        "rank 1 found no memory: of GPU 0 (H100 80GB HBM3) 59.5 of 79.6 GiB are in use: "
+        "rank 0 58.4 GiB, rank 1 0.5 GiB\n"
+    )
+    running.kill_now()
+    assert running.finish().status == 130

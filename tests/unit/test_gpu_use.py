@@ -8,6 +8,7 @@ from records import run_of
 from mcjax_launch.agent.gpu_users import attribute_gpus, merge_readings
 from mcjax_launch.agent.system.unix import HostProcess
 from mcjax_launch.diagnosis.findings import gpus
+from mcjax_launch.diagnosis.summary import summarize
 from mcjax_launch.diagnosis.view import View
 from mcjax_launch.job import job as job_module
 from mcjax_launch.launcher import progress
@@ -15,7 +16,7 @@ from mcjax_launch.launcher.time_limits import TimeLimits
 from mcjax_launch.machine.gpus import select_own_gpus
 from mcjax_launch.runs.gpu_use import GpuActivity, describe_gpus
 from mcjax_launch.wire import hook_messages as hook
-from mcjax_launch.wire.messages import GpuUse, RankOnGpu, RankUsage, Usage
+from mcjax_launch.wire.messages import Exited, GpuUse, RankOnGpu, RankUsage, Usage
 
 IDLE, WAITS, WORKS = GpuActivity
 # What a GPU of 700 W does, as it was measured on an H100: percentages and watts.
@@ -170,6 +171,27 @@ def test_words_say_whose_gpus_wait_work_or_idle() -> None:
     assert job.words == ["GPUs of ranks 0-3 are idle"]
     job.report()
     assert job.words == []
+
+
+def test_holders_of_memory_are_named_after_a_rank_has_found_none() -> None:
+    job = Job(ranks=7)
+    job.state.record_exhaustion(6, 1.0)
+    assert list(gpus.memory_taken(View(job.state, 1.0))) == []
+    held = [RankOnGpu(rank, mib) for rank, mib in enumerate((9000, 8000, 40000, 7000, 6000, 5000))]
+    others = ("pid 99 (python x.py) 900 MiB",)
+    full = GpuUse(1, "NVIDIA H100", 81000, 81920, ranks=(*held, RankOnGpu(6, 520)), others=others)
+    job.report(use(0, CONTEXT, 6), full)
+    [found] = gpus.memory_taken(View(job.state, job.now))
+    assert found.words == (
+        "rank 6 found no memory: of GPU 1 (H100) 79.1 of 80.0 GiB are in use: rank 2 39.1 GiB, "
+        "rank 0 8.8 GiB, rank 1 7.8 GiB, rank 3 6.8 GiB, 3 more 11.2 GiB, "
+        "pid 99 (python x.py) 900 MiB"
+    )
+    assert not job.state.record_exhaustion(6, 2.0)
+    end = Exited(6, 1, (), None, 0.0, 0)
+    job.state.record_exit(end, job.now)
+    job.report()  # its memory is free again
+    assert found.words in summarize(job.state).lines
 
 
 def test_rows_and_line_tell_memory_use_and_power() -> None:

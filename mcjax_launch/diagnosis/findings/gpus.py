@@ -9,10 +9,14 @@ from mcjax_launch.ranks import format_ranks, group_by_key
 from mcjax_launch.runs.gpu_use import GpuActivity, RankGpus
 from mcjax_launch.runs.rank_run import RankRun
 from mcjax_launch.runs.spmd import format_title
+from mcjax_launch.wire.messages import GpuUse
 from mcjax_launch.wording import format_rough_duration
 
 # In this order they are described.
 _KINDS = (GpuActivity.WAITS, GpuActivity.WORKS, GpuActivity.IDLE)
+
+# At most this many holders of a GPU's memory are named.
+_MOST_HOLDERS = 4
 
 
 def doing(view: View) -> Iterator[Finding]:
@@ -43,6 +47,45 @@ def some_work(view: View) -> Iterator[Finding]:
     if waiting and working:
         for finding in doing(view):
             yield finding.copy_with(since=max(each.since for each in (*waiting, *working)))
+
+
+def memory_taken(view: View) -> Iterator[Finding]:
+    """Find who holds the memory of a GPU on which a rank has found none."""
+    without = [run for run in view.runs if _has_exhausted_gpu(run)]
+    known = [((run.host, gpu.number), run) for run in without if (gpu := _get_fullest(run))]
+    for (host, number), runs in group_by_key(known).items():
+        gpu, ranks = _get_fullest(runs[0]), _list_ranks(runs)
+        if gpu is not None:
+            holders = _describe_holders(view, host, gpu)
+            words = f"{view.format_ranks(ranks)} found no memory: {holders}"
+            yield Finding(("GPU memory", host, number), words, tuple(ranks))
+
+
+def _has_exhausted_gpu(run: RankRun) -> bool:
+    return run.gpu_use is not None and run.gpu_use.exhausted_at is not None
+
+
+def _get_fullest(run: RankRun) -> GpuUse | None:
+    return run.gpu_use.fullest if run.gpu_use is not None else None
+
+
+def _describe_holders(view: View, host: str, gpu: GpuUse) -> str:
+    """Describe who holds a GPU's memory: the ranks, and processes of no rank."""
+    held = {
+        run.process_id: mine.mib
+        for run in view.runs
+        if run.gpu_use is not None and run.host == host
+        for other, mine in run.gpu_use.latest
+        if other.number == gpu.number and mine.mib is not None
+    }
+    largest = sorted(held, key=lambda rank: -held[rank])
+    parts = [f"rank {rank} {held[rank] / 1024:.1f} GiB" for rank in largest[:_MOST_HOLDERS]]
+    if rest := largest[_MOST_HOLDERS:]:
+        parts.append(f"{len(rest)} more {sum(held[rank] for rank in rest) / 1024:.1f} GiB")
+    holders = ", ".join([*parts, *gpu.others[:_MOST_HOLDERS]])
+    name = gpu.name.removeprefix("NVIDIA ")
+    used = f"{gpu.used_mib / 1024:.1f} of {gpu.total_mib / 1024:.1f} GiB"
+    return f"of GPU {gpu.number} ({name}) {used} are in use" + (f": {holders}" if holders else "")
 
 
 def _list_ranks(runs: Sequence[RankRun]) -> list[int]:
