@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from benchmarks.measure import OURS
 from benchmarks.peers import Peer
@@ -23,6 +23,7 @@ _LIMIT_S = 600
 _START = "import sys; sys.path.insert(0, {!r}); from mcjax_launch.__main__ import run; run()\n"
 
 Way = Callable[[], float]
+T = TypeVar("T")
 
 
 def timed(command: list[str], **how: Any) -> float:
@@ -105,9 +106,9 @@ class Bench:
         """Return a way for the launcher of each tree."""
         return {name: partial(measure, command) for name, command in self.launchers.items()}
 
-    def in_turn(self, rounds: int, ways: Mapping[str, Way]) -> dict[str, list[float]]:
+    def in_turn(self, rounds: int, ways: Mapping[str, Callable[[], T]]) -> dict[str, list[T]]:
         """Measure each way once a round, in random order; leave out a way that fails."""
-        seen: dict[str, list[float]] = {name: [] for name in ways}
+        seen: dict[str, list[T]] = {name: [] for name in ways}
         for _ in range(min(self._most_rounds or rounds, rounds)):
             for name in random.sample(list(seen), len(seen)):
                 try:

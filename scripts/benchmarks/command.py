@@ -20,6 +20,7 @@ from benchmarks.hosts import hosts
 from benchmarks.idle import idle, memory
 from benchmarks.jax_ranks import jax
 from benchmarks.measure import OURS, Grid, Result, from_json, to_json
+from benchmarks.one_rank import one_rank
 from benchmarks.spmd import spmd
 from benchmarks.startup import startup
 from benchmarks.throughput import throughput
@@ -37,6 +38,7 @@ _ALL: dict[str, Callable[[Bench], Sequence[Result]]] = {
     "peers": who_is_here,
     "startup": startup,
     "jax": jax,
+    "one": one_rank,
     "compile": compiling,
     "throughput": throughput,
     "death": death,

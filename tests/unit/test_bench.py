@@ -3,6 +3,7 @@
 import json
 
 import pytest
+from benchmarks import one_rank
 from benchmarks.measure import Grid, Measure, Result, Spread, from_json, to_json
 from benchmarks.table import markdown, put_into
 
@@ -25,6 +26,16 @@ def test_ratios_are_of_what_was_measured_in_the_same_round() -> None:
     assert Measure("", "", {"mcjax-launch": [1.0], "zero": [0.0]}).ratio("zero") is None
     other = Measure("", "", {"a": [6.0], "b": [2.0]}, base="a").ratio("b")
     assert other is not None and other.median == 3.0
+
+
+def test_one_rank_is_as_much_later_as_in_the_same_round() -> None:
+    hand = [[0.02, 0.5, 0.6, 0.7, 0.8], [0.04, 1.5, 1.6, 1.7, 1.8]]
+    later = [[at + (n + 1) / 10 for at in run] for n, run in enumerate(hand)]
+    grid = one_rank.compare({"by hand": hand, "ours": later})
+    assert grid.cells["`import jax`"] == {
+        "by hand": "1.00 s",
+        "ours": "+150 ms (+125 to +175)",
+    }
 
 
 def test_results_are_written_as_tables() -> None:
