@@ -119,6 +119,7 @@ def jobs(
     scratch = tmp_path_factory.mktemp("t")
     monkeypatch.setenv("TMPDIR", str(scratch))
     monkeypatch.setenv("XDG_STATE_HOME", str(scratch / "state"))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(scratch / "cache"))
     forked = request.node.get_closest_marker("forked")
     modules = forked.args[0] if forked and not PORTABLE else os.environ.get("TEST_PRELOAD", "")
     if request.node.get_closest_marker("afresh"):

@@ -54,7 +54,7 @@ AuthorizedKeysFile {folder}/authorized_keys
 StrictModes no
 UsePAM no
 PasswordAuthentication no
-SetEnv {TOKEN}={token} SHLVL=1
+SetEnv {TOKEN}={token} SHLVL=1 XDG_CACHE_HOME={folder}/cache
 """
         )
         self.config = folder / "config"

@@ -26,6 +26,7 @@ from .leftovers import Leftovers, is_tracker
 from .native_stacks import NativeDump
 from .part import RankStarter
 from .stacks import StackDump
+from .staging import Staging
 from .startup import HostPreparation
 from .system import system
 from .system.unix import Childless, Invocation, SpawnError
@@ -103,7 +104,7 @@ class Agent:
         self.supervisor = supervisor.Supervisor(0)
         self.pids: dict[int, int] = {}
         self.prepared: HostPreparation | None = None
-        self._staging = private_folder.Staging(folder)
+        self._staging = Staging(folder)
         path = os.path.join(folder, "hook")
         self.hooks = HookServer(
             path, loop, self._is_main, self._on_hook_message, self._on_hook_loss
@@ -120,6 +121,8 @@ class Agent:
             self.starter.take_over(thing)
         self._acts: dict[type, Callable[[Any], object]] = {
             messages.StageEntry: self._stage,
+            messages.Compressed: self._expand,
+            messages.StageEntries: self._stage,
             frames.Raw: self._stage,
             messages.Prepare: self._prepare,
             messages.TryCoordinator: self._try_coordinator,
@@ -327,8 +330,12 @@ class Agent:
     # --- what the launcher asks ---
 
     def _prepare(self, wanted: messages.Prepare) -> None:
-        """Look up and reserve everything in `wanted` on this host; answer HostFacts or Refused."""
-        self._staging.finish()
+        """Look up and reserve everything in `wanted` on this host, or say what is lacking."""
+        if not self._try_staging(self._staging.complete):
+            return
+        if lacking := self._staging.pop_lacking():
+            self.link.send(messages.Lacks(lacking))
+            return
         try:
             self.prepared = HostPreparation(wanted, self._staging.folder, self.loop)
         except Unusable as refused:
@@ -336,16 +343,29 @@ class Agent:
             return
         self.link.send(self.prepared.facts)
 
-    def _stage(self, part: messages.StageEntry | frames.Raw) -> None:
-        """Make an entry of the staging folder, or append a piece to its file; report errors."""
+    def _expand(self, packed: messages.Compressed) -> None:
+        from ..wire import compression  # few jobs need it
+
+        self._receive(compression.expand(packed))
+
+    def _stage(self, part: messages.StageEntry | messages.StageEntries | frames.Raw) -> None:
+        """Make entries of the staging folder, or append a piece to the file of the latest."""
+        if isinstance(part, frames.Raw):
+            self._try_staging(self._staging.write, part.payload)
+        elif isinstance(part, messages.StageEntry):
+            self._try_staging(self._staging.begin, part)
+        else:
+            self._try_staging(self._staging.begin_all, part.entries)
+
+    def _try_staging(self, step: Callable[..., None], *values: Any) -> bool:
+        """Take a step of the staging; report an error, and return whether there was none."""
         try:
-            if isinstance(part, frames.Raw):
-                self._staging.write(part.payload)
-            else:
-                self._staging.begin(part)
+            step(*values)
         except OSError as error:
             message = f"{self._staging.what}: {error.strerror}"
             self.link.send(messages.Refused(message, exit_status.HOST_LOST))
+            return False
+        return True
 
     def _try_coordinator(self, wanted: messages.TryCoordinator) -> None:
         time.sleep(wanted.after_s)

@@ -5,15 +5,11 @@ from __future__ import annotations
 import os
 
 from ..machine import temporary_folder
-from ..machine.system import NEW_FILE
 
 TYPE_CHECKING = False
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from io import FileIO
-
-    from ..wire.messages import StageEntry
 
 
 # Bytes: a unix socket's path may have 107, on macOS 103, and names below the folder take 25.
@@ -97,74 +93,3 @@ def _try_remove(remove_entry: Callable[[str], object], path: str) -> str:
 def _format_error(path: str, error: OSError) -> str:
     """Return `PATH: REASON` for the user; "" if the path does not exist."""
     return "" if isinstance(error, FileNotFoundError) else f"{path}: {error.strerror}"
-
-
-# --- staged files, and the call of a function ---
-
-
-class Staging:
-    """Writer of staged files, folders and links, one at a time; makes the folder when needed.
-
-    Args:
-        private: path of the job's private folder.
-
-    Attributes:
-        folder: path of the folder of the staged files; "" before the first entry.
-        what: name of the latest entry, for messages to the user.
-
-    """
-
-    def __init__(self, private: str) -> None:
-        self.folder = ""
-        self.what = ""
-        self._private = private
-        self._file: FileIO | None = None
-        self._written_ns = 0  # modification time of that file
-
-    def begin(self, entry: StageEntry) -> None:
-        """Make a folder or a link; or open a new file for `write`.
-
-        Raises:
-            OSError: the entry cannot be made.
-
-        """
-        self.finish()
-        # With links resolved, as in Python's paths below its working directory.
-        self.folder = os.path.join(os.path.realpath(self._private), "stage")
-        self.what = f"--sync: {entry.path}"
-        path = os.path.join(self.folder, entry.path)
-        os.makedirs(path if entry.kind == "folder" else os.path.dirname(path), exist_ok=True)
-        if entry.kind == "link":
-            os.symlink(entry.target, path)
-        elif entry.kind == "file":
-            self._create(path, entry)
-
-    def _create(self, path: str, entry: StageEntry) -> None:
-        self._file = open(os.open(path, NEW_FILE, 0o600), "wb", buffering=0)  # noqa: SIM115, see finish
-        os.chmod(path, entry.mode)
-        self._written_ns = entry.written_ns
-
-    def write(self, data: bytes) -> None:
-        """Append data to the open file; do nothing after an error.
-
-        Raises:
-            OSError: the data cannot be written; the file is closed.
-
-        """
-        if self._file is None:
-            return
-        rest = memoryview(data)
-        try:
-            while rest:
-                rest = rest[self._file.write(rest) :]
-        except OSError:
-            self._file.close()
-            self._file = None
-            raise
-
-    def finish(self) -> None:
-        """Close the file of the latest entry, and set its modification time."""
-        if self._file is not None:
-            os.utime(self._file.fileno(), ns=(self._written_ns, self._written_ns))
-            self._file.close()
-            self._file = None

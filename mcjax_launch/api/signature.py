@@ -44,6 +44,7 @@ class Keywords(TypedDict, total=False):
     procs_per_host: int | None
     via: str | None
     sync: Path | Sequence[Path] | None
+    no_host_cache: bool
     coordinator: str | None
     mtls: Literal["auto", "on", "off"]
     num_hosts: int | None

@@ -144,6 +144,7 @@ class Launcher:
             # greet, prepare
             messages.Greeting: startup.on_greeting,
             messages.HostFacts: startup.on_host_facts,
+            messages.Lacks: startup.on_lacks,
             messages.CoordinatorTried: startup.on_coordinator_tried,
             messages.Refused: startup.on_refusal,
             # run

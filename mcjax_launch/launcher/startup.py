@@ -3,7 +3,7 @@
 import os
 import signal
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Protocol
 
 from mcjax_launch.errors import HostsFailed, LaunchError
@@ -91,7 +91,7 @@ class Startup:
         self._pool = pool
         self._console = console
         self._ranks = group_ranks_by_host(job, hosts)
-        self._staged = _make_staged(job) if job.sync else None
+        self._staged = _make_staged(job, console) if job.sync else None
         self._stopped = False
         self._links: list[AgentConnection] = []
         self._answers: dict[Host, HostFacts] = {}
@@ -145,6 +145,15 @@ class Startup:
             link.send(messages.Stop(int(signal.SIGKILL), 0))
             return
         self._links.append(link)
+        self._ask(link, () if self._staged is None else self._staged.iterate_frames())
+
+    def on_lacks(self, link: AgentConnection, lacks: messages.Lacks) -> None:
+        """Send an agent the contents that its host does not keep, and ask it again."""
+        if self._staged is not None and not self._stopped:
+            self._ask(link, self._staged.iterate_lacking_frames(lacks.numbers))
+
+    def _ask(self, link: AgentConnection, files: Iterable[bytes]) -> None:
+        """Ask an agent to prepare its host, after frames with files."""
         link.be_patient(_PREPARE_S)
         asked = make_prepare_order(
             self._job,
@@ -153,11 +162,8 @@ class Startup:
             first=link.host is self._hosts[0],
             several=self._several,
         )
-        self._ask(link, asked)
-
-    def _ask(self, link: AgentConnection, asked: messages.Prepare) -> None:
         if self._staged is not None:
-            link.supply(_iterate_patiently(link, self._staged.iterate_frames()), asked)
+            link.supply(_iterate_patiently(link, files), asked)
         else:
             link.send(asked)
 
@@ -302,7 +308,7 @@ class Startup:
         self._listener.on_start_failure(HostsFailed(message, HOST_LOST, reasons))
 
 
-def _iterate_patiently(link: AgentConnection, files: Iterator[bytes]) -> Iterator[bytes]:
+def _iterate_patiently(link: AgentConnection, files: Iterable[bytes]) -> Iterator[bytes]:
     """Yield frames for an agent; renew the limit of its silence after each."""
     for frame in files:
         link.be_patient(_PREPARE_S)
@@ -310,7 +316,8 @@ def _iterate_patiently(link: AgentConnection, files: Iterator[bytes]) -> Iterato
     link.be_patient(_PREPARE_S)  # also counted from the last frame
 
 
-def _make_staged(job: Job) -> "StagedContent":
+def _make_staged(job: Job, console: "Console") -> "StagedContent":
     from mcjax_launch.transport.staging import StagedContent  # only --sync needs it
 
-    return StagedContent(job.sync, os.getcwd())
+    keeps = not job.no_host_cache
+    return StagedContent(job.sync, os.getcwd(), keeps=keeps, note=console.note)

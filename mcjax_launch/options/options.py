@@ -163,6 +163,9 @@ class HostOptions(OptionGroup, title="Hosts", kw_only=True):
         repeats=True,
         help="Copy a file or directory to every host and run there. Repeatable.",
     )
+    no_host_cache: bool = declare_flag(
+        "Keep nothing on the hosts that would make the next start faster."
+    )
     coordinator: str | None = declare_option(
         kinds.COORDINATOR,
         shown="rank 0's host, a free port",

@@ -4,15 +4,21 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 
 from mcjax_launch.errors import LaunchError
+from mcjax_launch.wire import checksum
+from mcjax_launch.wire.compression import compress
 from mcjax_launch.wire.frames import encode_message, encode_raw
-from mcjax_launch.wire.messages import StageEntry
+from mcjax_launch.wire.messages import Compressed, StageEntries, StageEntry
 from mcjax_launch.wire.value import Value
 
 _LEFT_OUT = frozenset(("__pycache__", ".git"))
 _PIECE = 1 << 16
+# Bytes of short files that stay in memory, so that all hosts get the same.
+_MOST_HELD = 32 << 20
+# Bytes; hosts do not keep longer files.
+_MOST_KEPT = 256 << 20
 
 
 class Entry(Value):
@@ -36,23 +42,88 @@ class StagedContent:
     Args:
         paths: paths given with --sync.
         cwd: working directory of the launcher.
+        keeps: True if hosts may keep the files' contents, so that each is sent only once.
+        note: prints a line for the user.
 
     Raises:
         LaunchError: a path does not exist or cannot be read.
 
     """
 
-    def __init__(self, paths: tuple[str, ...], cwd: str) -> None:
+    def __init__(
+        self,
+        paths: tuple[str, ...],
+        cwd: str,
+        *,
+        keeps: bool = False,
+        note: Callable[[str], object] = lambda line: None,
+    ) -> None:
         self._entries = list_entries(paths, cwd)
+        self._keeps = keeps and bool(paths)
+        self._note = note
+        self._listed: list[StageEntry] = []  # of the first entries, with their checksums
+        self._packed: Compressed | None = None  # that list
+        self._contents: dict[int, bytes] = {}  # of short files, by their numbers
+        self._held = 0  # bytes of these
+        self._changed: set[int] = set()
 
     def iterate_frames(self) -> Iterator[bytes]:
-        """Yield the frames that stage everything on one host.
+        """Yield the frames that stage everything on one host, or name it if the host keeps it.
+
+        A frame may be empty: reading long files must not keep the launcher from other work.
 
         Raises:
             LaunchError: a file has changed or disappeared.
 
         """
-        yield from iterate_entry_frames(self._entries)
+        if self._keeps:
+            while len(self._listed) < len(self._entries):
+                self._list_next()
+                yield b""
+            self._packed = self._packed or compress(StageEntries(tuple(self._listed)))
+            yield encode_message(self._packed)
+        else:
+            for entry in self._entries:
+                yield from _iterate_entry_frames(entry)
+
+    def iterate_lacking_frames(self, numbers: Iterable[int]) -> Iterator[bytes]:
+        """Yield the frames with the contents that a host does not keep, by their numbers.
+
+        Raises:
+            LaunchError: a file has disappeared.
+
+        """
+        for number in sorted(set(numbers).intersection(range(len(self._listed)))):
+            entry = self._listed[number]
+            yield encode_message(entry)
+            if number in self._contents:
+                yield from _iterate_pieces(self._contents[number])
+            else:
+                yield from self._iterate_again(number, entry)
+
+    def _list_next(self) -> None:
+        """Read the next entry, and add it to the list with its checksum."""
+        number = len(self._listed)
+        entry, content = _read_entry(self._entries[number])
+        if content and self._held + len(content) <= _MOST_HELD:
+            self._contents[number] = content
+            self._held += len(content)
+        self._listed.append(entry)
+
+    def _iterate_again(self, number: int, entry: StageEntry) -> Iterator[bytes]:
+        """Yield the content of a file that has been read before; note if it has changed."""
+        source = self._entries[number].source
+        made = checksum.begin()
+        for piece in _read_pieces(source, entry.size):
+            if entry.checksum:
+                made.update(piece)
+            yield encode_raw("", 0, piece)
+        if entry.checksum and made.hexdigest() != entry.checksum and number not in self._changed:
+            self._changed.add(number)
+            self._note(
+                f"--sync: {source} has changed while it was sent, so hosts may have different "
+                "copies; start again when it is complete"
+            )
 
 
 def list_entries(paths: tuple[str, ...], cwd: str) -> list[Entry]:
@@ -117,27 +188,72 @@ def _walk(place: str, source: str) -> Iterator[Entry]:
                 yield Entry(path, below, "file")
 
 
-def iterate_entry_frames(staged: list[Entry]) -> Iterator[bytes]:
-    """Yield the frames that stage these entries on one host.
+def _read_entry(entry: Entry) -> tuple[StageEntry, bytes]:
+    """Return the description of an entry for hosts, and its content if that is short, else b"".
+
+    Raises:
+        LaunchError: a file has disappeared.
+
+    """
+    try:
+        if entry.kind == "link":
+            return StageEntry(entry.path, "link", target=os.readlink(entry.source)), b""
+        if entry.kind == "folder":
+            return StageEntry(entry.path, "folder"), b""
+        found = os.stat(entry.source)
+    except OSError as error:
+        raise LaunchError(f"--sync: {entry.source}: {error.strerror}") from None
+    mode, written_ns = found.st_mode & 0o777, found.st_mtime_ns
+    if found.st_size > _MOST_KEPT:
+        return StageEntry(entry.path, "file", mode, "", written_ns, "", found.st_size), b""
+    made, size, content = checksum.begin(), 0, b""
+    for piece in _read_pieces(entry.source, found.st_size):
+        made.update(piece)
+        size += len(piece)
+        content = piece if size <= _PIECE else b""
+    name = made.hexdigest()
+    return StageEntry(entry.path, "file", mode, "", written_ns, name, size), content
+
+
+def _iterate_entry_frames(entry: Entry) -> Iterator[bytes]:
+    """Yield the frames that stage an entry on one host.
 
     Raises:
         LaunchError: a file has changed or disappeared.
 
     """
-    for entry in staged:
-        try:
-            if entry.kind == "link":
-                yield encode_message(
-                    StageEntry(entry.path, "link", target=os.readlink(entry.source))
-                )
-            elif entry.kind == "folder":
-                yield encode_message(StageEntry(entry.path, "folder"))
-            else:
-                found = os.stat(entry.source)
-                mode, written_ns = found.st_mode & 0o777, found.st_mtime_ns
-                yield encode_message(StageEntry(entry.path, "file", mode, written_ns=written_ns))
-                with open(entry.source, "rb") as file:
-                    while piece := file.read(_PIECE):
-                        yield encode_raw("", 0, piece)
-        except OSError as error:
-            raise LaunchError(f"--sync: {entry.source}: {error.strerror}") from None
+    try:
+        if entry.kind == "link":
+            yield encode_message(StageEntry(entry.path, "link", target=os.readlink(entry.source)))
+        elif entry.kind == "folder":
+            yield encode_message(StageEntry(entry.path, "folder"))
+        else:
+            found = os.stat(entry.source)
+            mode, written_ns = found.st_mode & 0o777, found.st_mtime_ns
+            yield encode_message(StageEntry(entry.path, "file", mode, written_ns=written_ns))
+            for piece in _read_pieces(entry.source):
+                yield encode_raw("", 0, piece)
+    except OSError as error:
+        raise LaunchError(f"--sync: {entry.source}: {error.strerror}") from None
+
+
+def _read_pieces(path: str, most: int | None = None) -> Iterator[bytes]:
+    """Yield the content of a file in pieces, `most` bytes of it; None for all.
+
+    Raises:
+        LaunchError: it cannot be read.
+
+    """
+    try:
+        with open(path, "rb") as file:
+            while piece := file.read(_PIECE if most is None else min(_PIECE, most)):
+                most = None if most is None else most - len(piece)
+                yield piece
+    except OSError as error:
+        raise LaunchError(f"--sync: {path}: {error.strerror}") from None
+
+
+def _iterate_pieces(data: bytes | memoryview) -> Iterator[bytes]:
+    view = memoryview(data)
+    for at in range(0, len(view), _PIECE):
+        yield encode_raw("", 0, view[at : at + _PIECE])

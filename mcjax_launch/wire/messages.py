@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
     from typing import ClassVar
 
-VERSION = 8
+VERSION = 9
 
 _MOST_SIGNAL = 64
 _MOST_PORT = 65_535
@@ -60,6 +60,11 @@ class StageEntry(ToAgent):
     """File, folder or link for the staging folder; a file's content follows as raw frames.
 
     `target` is a link's target. `written_ns` is the modification time of a file, in ns since 1970.
+
+    Args:
+        checksum: checksum of a file's content, under which the host keeps it; "" to keep nothing.
+        size: number of bytes of that content.
+
     """
 
     path: str
@@ -67,6 +72,24 @@ class StageEntry(ToAgent):
     mode: int = 0o600
     target: str = ""
     written_ns: int = 0
+    checksum: str = ""
+    size: int = 0
+
+
+class StageEntries(ToAgent):
+    """Everything to stage; the host may keep the files' contents. Travels as Compressed.
+
+    The agent answers the Prepare that follows with Lacks if it does not keep all of them. The
+    launcher then sends the missing entries with their contents, and Prepare again.
+    """
+
+    entries: tuple[StageEntry, ...]
+
+
+class Compressed(ToAgent):
+    """Long message, as `compression` packs it."""
+
+    packed: str
 
 
 class Bind(Nested):
@@ -77,7 +100,7 @@ class Bind(Nested):
 
 
 class Prepare(Question):
-    """Request for facts about a host and for reserved ports: answered by HostFacts or Refused.
+    """Request for facts and ports of a host: answered by HostFacts, Lacks or Refused.
 
     Args:
         remote: True if the agent is on another machine than the launcher.
@@ -326,6 +349,14 @@ class Tpu(Nested):
     worker: int | None = None
     workers: int = 0
     slice_number: int = 0
+
+
+class Lacks(ToLauncher):
+    """Answer to Prepare: the numbers of the entries in StageEntries whose contents are missing."""
+
+    answers = Prepare
+
+    numbers: tuple[int, ...]
 
 
 class HostFacts(ToLauncher):

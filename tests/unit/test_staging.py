@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from mcjax_launch.agent.private_folder import Staging
+from mcjax_launch.agent.staging import Staging
 from mcjax_launch.wire.messages import StageEntry
 
 

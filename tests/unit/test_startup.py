@@ -17,12 +17,15 @@ from mcjax_launch.job.plan import Plan
 from mcjax_launch.launcher import startup
 from mcjax_launch.launcher.startup import Startup
 from mcjax_launch.transport.pool import Failure
+from mcjax_launch.wire.compression import expand
 from mcjax_launch.wire.messages import (
     VERSION,
     Bind,
+    Compressed,
     CoordinatorTried,
     Greeting,
     HostFacts,
+    Lacks,
     Prepare,
     Refused,
     StageEntry,
@@ -62,6 +65,7 @@ class Start:
             HostFacts: self.startup.on_host_facts,
             CoordinatorTried: self.startup.on_coordinator_tried,
             Refused: self.startup.on_refusal,
+            Lacks: self.startup.on_lacks,
         }
         acts[type(message)](self.links[number], message)
 
@@ -219,18 +223,26 @@ def test_preparing_agent_may_be_silent(start_on: Make) -> None:
     assert [link.patience_s for link in start.links] == [0, 20]
 
 
+@pytest.mark.parametrize("keeps", [False, True])
 def test_files_come_before_the_question(
-    start_on: Make, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    start_on: Make, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, keeps: bool
 ) -> None:
     (tmp_path / "data").write_text("of a file")
     monkeypatch.chdir(tmp_path)
-    start = start_on("a", sync=("data",))
+    start = start_on("a", sync=("data",), no_host_cache=not keeps)
     start.greet()
-    file, content, question = start.links[0].sent
+    [link] = start.links
+    if keeps:  # first only what they are, and then what the host lacks
+        names, question = link.sent
+        assert isinstance(names, Compressed)
+        [entry] = expand(names).entries  # type: ignore[attr-defined]
+        assert (entry.path, entry.size) == ("data", 9) and len(entry.checksum) == 40
+        start.says(0, Lacks((0, 1, -1)))
+    *_, file, content, question = link.sent
     assert isinstance(file, StageEntry) and (file.path, file.kind) == ("data", "file")
     assert repr(content) == "Raw(, 0, 9 bytes)"
     assert isinstance(question, Prepare)
-    assert start.links[0].is_awaited
+    assert link.is_awaited
 
 
 # --- what goes wrong ---
