@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 
 _HERE = Path(__file__).parent
 _KINDS = ("unit", "process", "jax", "lab")
+# Marks of tests, the longest first.
+_ORDER = ("nightly", "long", "browser", "jax", "lab", "process", "unit")
 Launch = Callable[..., Any]
 #: What the agents make in the temporary folder.
 _FOLDERS = "mcjax-*"
@@ -51,6 +53,14 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.skip(f"only Linux can do that: {only.args[0]}"))
     for item in _first_rows([item for item in items if item.path.parent == _HERE / "jax"]):
         item.add_marker("afresh")
+    if "PYTEST_XDIST_WORKER" in os.environ:  # what is long must not begin when all others end
+        items.sort(key=estimate_place)
+
+
+def estimate_place(item: pytest.Item) -> int:
+    """Return a number by which the tests are sorted, the longest first."""
+    marks = (at for at, mark in enumerate(_ORDER) if item.get_closest_marker(mark))
+    return next(marks, len(_ORDER))
 
 
 def kind_of(path: Path) -> str | None:

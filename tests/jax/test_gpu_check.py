@@ -20,7 +20,7 @@ def gpu_check(
     )
 
 
-@pytest.mark.long
+@pytest.mark.nightly
 def test_gpu_check_rehearsal_passes_on_cpu(tmp_path: Path) -> None:
     names = ["killed", "fork", "hidden"]
     done = gpu_check("--cpu", "--gpus", 2, "--out", tmp_path, *names)

@@ -19,7 +19,7 @@ def lines(picture: Path) -> list[str]:
     return [re.sub(r"\d+(\.\d+)? (s|cores|MiB)\b|(?<=hid )\d+", "N", unescape(row)) for row in rows]
 
 
-@pytest.mark.long
+@pytest.mark.nightly
 @pytest.mark.skipif(shutil.which("tmux") is None, reason="needs tmux")
 def test_the_picture_is_what_a_terminal_shows(tmp_path: Path) -> None:
     picture = script("picture")

@@ -376,7 +376,7 @@ def test_pytest_options_keep_their_meaning(session: Session) -> None:
     result.stderr.fnmatch_lines(["ERROR: --pdb does not reach the ranks*mcjax-launch -n 2 -d 1*"])
 
 
-@pytest.mark.long
+@pytest.mark.nightly
 def test_coverage_works_under_xdist(session: Session) -> None:
     """Lines that only ranks run count, with workers as well."""
     session.file(ORDINARY)

@@ -7,6 +7,8 @@ from records import failure
 from mcjax_launch.diagnosis.headline import extract_headline
 from mcjax_launch.wire.source_lines import find_quoted_exception
 
+pytestmark = pytest.mark.every_jax
+
 EQUINOX = (
     "EquinoxRuntimeError: Above is the stack outside of JIT. Below is the stack inside of JIT:\n"
     '  File "/me/train.py", line 24, in f\n    x = eqx.error_if(x, x < 0, "x must be >= 0")\n\n'

@@ -1,7 +1,7 @@
 """Whatever a command line, a hosts file or the environment holds: one line and a status, quickly.
 
 Nothing is started: every command line has --dry-run or --emit. The seed is fixed; to look further,
-set FUZZ_SEED and FUZZ_CASES, as .ci/run does.
+set FUZZ_SEED and FUZZ_CASES, as .ci/night does.
 """
 
 import os

@@ -9,6 +9,8 @@ import pytest
 
 from mcjax_launch.hook import initialize as hook
 
+pytestmark = pytest.mark.every_jax
+
 ADDRESS = "127.0.0.1:5000"
 ENVIRON = {
     "JAX_COORDINATOR_ADDRESS": ADDRESS,

@@ -4,6 +4,8 @@ import pytest
 
 from mcjax_launch.request.likely_arguments import guess_arguments
 
+pytestmark = pytest.mark.every_jax
+
 COORDINATES = "jax.distributed.initialize({}coordinator, {}num_processes, {}process_id)"
 PARAMETERS = "coordinator: str, num_processes: int, process_id: int, lr: float = 0.1"
 MAIN = f"def main({PARAMETERS}):\n  {COORDINATES.replace('{}', '')}"

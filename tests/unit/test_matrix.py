@@ -8,9 +8,9 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from conftest import outcomes
+from conftest import estimate_place, outcomes
 
-from scripts import ROOT, script
+from scripts import script
 
 matrix = script("matrix")
 
@@ -22,14 +22,42 @@ def listed() -> list[tuple[str, str]]:
 
 
 def test_listed_pairs_are_those_that_run() -> None:
-    [line] = re.findall(r"scripts/matrix run (.+)", (ROOT / ".ci" / "run").read_text())
     classifiers = re.findall(r"Python :: 3\.(\d+)", matrix.PYPROJECT.read_text())
     (newest, _), *others = listed()
     assert newest == f"3.{max(map(int, classifiers))}"
     oldest = matrix.oldest_jax()
-    run = [name.split("-") for name in line.split()]
+    run = [name.split("-") for name in matrix.find_run_in_ci()]
     assert [(python, jax in (oldest, f"{oldest}.0")) for python, jax in others] == [
         (python, jax == "oldest") for python, jax in run
+    ]
+
+
+def test_workflow_runs_the_other_pairs(capsys: pytest.CaptureFixture[str]) -> None:
+    assert matrix.main(["--json"]) == 0
+    names = [pair["name"] for pair in json.loads(capsys.readouterr().out)]
+    known = matrix.find_known([])
+    assert sorted([*names, *matrix.find_run_in_ci()]) == sorted(known) and len(names) > 3
+
+
+class Marked:
+    """A test with these marks."""
+
+    def __init__(self, *marks: str) -> None:
+        self.marks = marks
+
+    def get_closest_marker(self, name: str) -> object:
+        return name if name in self.marks else None
+
+
+def test_long_tests_come_first() -> None:
+    tests = [Marked("process"), Marked("jax", "long"), Marked(), Marked("jax"), Marked("unit")]
+    ordered = sorted(tests, key=estimate_place)  # type: ignore[arg-type]
+    assert [test.marks[-1:] for test in ordered] == [
+        ("long",),
+        ("jax",),
+        ("process",),
+        ("unit",),
+        (),
     ]
 
 

@@ -4,6 +4,8 @@ import pytest
 
 from mcjax_launch.request.program_arguments import Arguments, find_arguments
 
+pytestmark = pytest.mark.every_jax
+
 HEAD = "import jax, os, sys, argparse, click\nfrom absl import app, flags\nimport_done = 1\n"
 INITIALIZE = "jax.distributed.initialize"
 

@@ -4,6 +4,8 @@ import pytest
 
 from mcjax_launch.diagnosis.spmd import Argument, find_code_differences, parse_code
 
+pytestmark = pytest.mark.every_jax
+
 TEXT = """\
 // on the devices 0, 1
 #loc1 = loc("params['w']")

@@ -21,7 +21,7 @@ from mcjax_launch.saves.folders import Watched, WatchedFolders
 from mcjax_launch.saves.saves import Saves
 from mcjax_launch.saves.syntax import find_syntax_errors
 
-pytestmark = pytest.mark.only_linux("inotify")
+pytestmark = [pytest.mark.only_linux("inotify"), pytest.mark.every_jax]
 
 
 # --- which files count ---

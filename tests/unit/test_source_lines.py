@@ -10,6 +10,8 @@ from mcjax_launch.hook import user_lines
 from mcjax_launch.wire import source_lines
 from mcjax_launch.wire.source_lines import OURS, PYTHON, USER, find_owner, shorten_path
 
+pytestmark = pytest.mark.every_jax
+
 SITE = "/opt/venv/lib/python3.11/site-packages"
 OWNERS = {
     "/home/me/train.py": USER,

@@ -44,6 +44,8 @@ from mcjax_launch.wire.hook_messages import ProgramText
 from mcjax_launch.wire.source_lines import find_owner, shorten_path
 from mcjax_launch.wording import format_one_line
 
+pytestmark = pytest.mark.nightly
+
 _TIMES = 10
 _MOST_RATIO = 30
 # What takes less processor time than this (seconds) is no square of anything.

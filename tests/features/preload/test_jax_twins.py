@@ -147,7 +147,7 @@ def test_forked_rank_equals_a_fresh_rank(jobs: Jobs, tmp_path: Path) -> None:
     compare(jobs, tmp_path, 2, "", "--stdin", "1", "--verify-spmd", shows=True)
 
 
-@pytest.mark.long
+@pytest.mark.nightly
 @pytest.mark.parametrize("name", OF_A_PROGRAM)
 def test_settings_of_a_program_have_their_effect_in_forked_ranks(
     jobs: Jobs, tmp_path: Path, name: str
@@ -155,7 +155,7 @@ def test_settings_of_a_program_have_their_effect_in_forked_ranks(
     compare(jobs, tmp_path, 2, OF_A_PROGRAM[name])
 
 
-@pytest.mark.long
+@pytest.mark.nightly
 @pytest.mark.timeout(600)
 def test_differing_forked_ranks_equal_fresh_ranks(jobs: Jobs, tmp_path: Path) -> None:
     ways = [*OF_A_RANK.values()]

@@ -16,6 +16,8 @@ from mcjax_launch.features.preload.hook.variable_reads import VariableReads, fin
 from mcjax_launch.features.preload.launcher import PreloadNotes
 from mcjax_launch.features.preload.messages import Importing
 
+pytestmark = pytest.mark.every_jax
+
 ROOT = Path(__file__).resolve().parents[3]
 IMPORTS = {
     "import jax": "jax",

@@ -113,7 +113,7 @@ def test_consecutive_programs_of_a_rank_are_told_apart(jobs: Jobs, tmp_path: Pat
     assert json.loads(report.read_text())["attempts"][0]["divergence"] == []
 
 
-@pytest.mark.long
+@pytest.mark.nightly
 def test_correct_programs_are_not_blamed(jobs: Jobs) -> None:
     """Some eighty of them; with the option they would be ended, without it there is no warning."""
     program = PROGRAMS / "legitimate.py"
