@@ -21,7 +21,11 @@ SHAPE = jax.ShapeDtypeStruct((4, 4), np.float32)
 
 
 def key_of(
-    function: Callable[..., Any] = lambda x: jnp.sin(x) @ x, *, device: int = 0, level: int = 3
+    function: Callable[..., Any] = lambda x: jnp.sin(x) @ x,
+    *,
+    device: int = 0,
+    level: int = 3,
+    count: int = 1,
 ) -> str | None:
     """The key of a program; "unknown" where this jax is said to lack what a key needs."""
     chosen = jax.devices()[device]
@@ -29,7 +33,7 @@ def key_of(
     options = compiler.get_compile_options(1, 1, device_assignment=np.array([[chosen.id]]))
     options.executable_build_options.debug_options.xla_backend_optimization_level = level
     try:
-        return key.make_program_key(chosen.client, module, [chosen], options)
+        return key.make_program_key(chosen.client, module, [chosen] * count, options)
     except key.UnknownJax:
         return "unknown"
 
@@ -61,6 +65,7 @@ keys = {
     "other code": key_of(lambda x: jnp.cos(x) @ x),
     "other constant": key_of(lambda x: jnp.sin(x) @ x + 1),
     "other options": key_of(level=0),
+    "other number of devices": key_of(count=2),
     "bound by a callback": key_of(lambda x: jax.pure_callback(np.sin, SHAPE, x)),
     "bound by a print": key_of(call_back),
 }

@@ -73,6 +73,18 @@ def test_end_of_a_killed_launcher_is_waited_for(monkeypatch: pytest.MonkeyPatch)
     assert wait_until_settled(job).state == "lost"
 
 
+def test_folder_of_a_job_that_starts_slowly_is_kept() -> None:
+    """It has no description yet, however long its hosts take; that of a killed launcher goes."""
+    slow, killed = (Path(make_job_folder(f"{number:08x}")) for number in (1, 2))
+    starting = StateFile(str(slow))
+    StateFile(str(killed)).close()
+    for folder in (slow, killed):
+        os.utime(folder, (time.time() - DAY_S,) * 2)
+    assert find_all_jobs() == []
+    assert (slow.exists(), killed.exists()) == (True, False)
+    starting.close()
+
+
 def test_stop_reaches_a_launcher_that_still_writes_events_of_an_ended_job() -> None:
     file = StateFile(str(made(1)))
     file.end(0, "both ranks exited with 0")
@@ -257,3 +269,13 @@ def test_full_disk_at_the_start_is_an_error(monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setattr(os, "pwrite", full)
     with pytest.raises(OSError, match="No space left"):
         StateFile(str(folder))
+
+
+@pytest.mark.parametrize("mode", [0o710, 0o750, 0o720, 0o701, 0o704])
+def test_folder_that_any_other_user_can_open_is_refused(mode: int) -> None:
+    folder = made(1)
+    assert states() == {"01": "lost"}
+    folder.parent.chmod(mode)
+    with pytest.raises(LaunchError, match="open to other users: run chmod 700 on it"):
+        find_all_jobs()
+    folder.parent.chmod(0o700)

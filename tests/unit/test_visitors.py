@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from mcjax_launch.detached.connection import Connection
-from mcjax_launch.detached.messages import MoreOutput, StatusText, Visit
+from mcjax_launch.detached.messages import DiskFull, MoreOutput, StatusText, Visit
 from mcjax_launch.detached.visitors import Visitors, VisitorStatus
 from mcjax_launch.machine.loop import Loop
 
@@ -51,3 +51,21 @@ def test_what_the_launcher_sends_does_not_end_a_wait(tmp_path: Path) -> None:
     assert connection.wait_for_end(None)
     connection.close()
     terminal.close()
+
+
+def test_terminal_that_reads_nothing_is_told_of_output_once(tmp_path: Path) -> None:
+    loop = Loop()
+    visitors = Visitors(str(tmp_path), loop, lambda: pytest.fail("nobody stops the job"))
+    connection = Connection(str(tmp_path))
+    loop.dispatch_ready(None)
+    most = 20_000
+    for _ in range(most):
+        visitors.notify_of_output()
+    visitors.notify_of_disk(is_full=True)
+    said: list[object] = []
+    while DiskFull(True) not in said:
+        said += connection.receive() or ()
+        loop.dispatch_ready(0.0)
+    assert 0 < said.count(MoreOutput()) < most
+    connection.close()
+    visitors.close()

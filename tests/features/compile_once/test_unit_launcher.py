@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from mcjax_launch.features.compile_once.launcher import CompilationCounter
+from mcjax_launch.features.compile_once.messages import ShareCompiled
 from mcjax_launch.runs.rank_run import Compilations
 from mcjax_launch.wire.hook_messages import Compiling
 
@@ -44,3 +45,21 @@ def test_last_line_summarizes_shared_compilations(
     ranks: list[Compilations], line: list[str]
 ) -> None:
     assert said(*ranks) == line
+
+
+@pytest.mark.parametrize(
+    ("ranks", "cache", "runs_again", "shares"),
+    [
+        (1, None, False, False),
+        (2, None, False, True),
+        (1, ("/cache", 5), False, True),
+        (1, None, True, True),  # with what the run before has compiled
+    ],
+)
+def test_hosts_share_if_there_is_something_to_share_with(
+    ranks: int, cache: tuple[str, int] | None, runs_again: bool, shares: bool
+) -> None:
+    job = SimpleNamespace(compile_cache=cache, runs_again=runs_again, compile_once="auto")
+    launcher: Any = SimpleNamespace(job=job)
+    orders = CompilationCounter(launcher).make_orders([None] * ranks, None)  # type: ignore[arg-type, list-item]
+    assert tuple(orders) == ((ShareCompiled("auto", *(cache or ("", 0))),) if shares else ())

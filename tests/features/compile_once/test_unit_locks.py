@@ -33,6 +33,26 @@ def test_second_rank_waits_and_names_the_first(tmp_path: Path) -> None:
     assert (waits, order) == ([12, -1], [True])
 
 
+def test_threads_of_one_rank_wait_for_no_other_rank(tmp_path: Path) -> None:
+    locks, waits = Locks(str(tmp_path), "5"), list[int]()
+    is_waiting = threading.Event()
+
+    def wait(rank: int) -> None:
+        waits.append(rank)
+        is_waiting.set()
+
+    def second() -> None:
+        with locks.hold("a", wait):
+            pass
+
+    with locks.hold("a", waits.append):
+        thread = threading.Thread(target=second)
+        thread.start()
+        assert is_waiting.wait(30)
+    thread.join()
+    assert waits == [-1, -1]
+
+
 def test_other_programs_do_not_wait(tmp_path: Path) -> None:
     locks, waits = Locks(str(tmp_path), "1"), list[int]()
     with locks.hold("a", waits.append), locks.hold("b", waits.append) as lock:
