@@ -22,8 +22,9 @@ from gpu_check.options import OPTIONS
 from gpu_check.probes import VENV, Driver, Missing
 from gpu_check.result import FAILED, HEAD, NOT_RUN, OK, Result, counts, save
 from gpu_check.sharing import SHARING
+from gpu_check.work import WORK
 
-CHECKS: dict[str, Check] = {**SHARING, **FAILURES, **MEMORY, **HANGS, **OPTIONS}
+CHECKS: dict[str, Check] = {**WORK, **SHARING, **FAILURES, **MEMORY, **HANGS, **OPTIONS}
 _IN_USE_MIB = 1024
 
 

@@ -84,6 +84,7 @@ class Job:
             on with the CPU where it finds no GPU.
         environ: what it has beside the environment.
         before: a command that runs the launcher, in words.
+        program: in place of PROGRAM and its arguments, if it is another.
 
     """
 
@@ -95,6 +96,7 @@ class Job:
     platform: str = ""
     environ: Mapping[str, str] = field(default_factory=dict)
     before: tuple[str, ...] = ()
+    program: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -168,7 +170,7 @@ class Machine:
         return [
             *(*job.before, self.launcher, "-m", "mcjax_launch", "-n", str(job.ranks)),
             *(*job.options, "--python", self.python, "--timeout", str(LIMIT_S)),
-            *((str(PROGRAM), job.way, job.meets, platform) if job.way else ()),
+            *(job.program or ((str(PROGRAM), job.way, job.meets, platform) if job.way else ())),
         ]
 
     def ask_launcher(self, *words: str) -> Answer:

@@ -6,6 +6,7 @@ import contextlib
 import dataclasses
 import os
 import shutil
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -14,6 +15,8 @@ from gpu_check.limited import ask
 from gpu_check.machine import NOTHING, Machine, Ran
 from gpu_check.probes import driver
 
+# After the first line of the allocator that does not get its memory.
+_TOLD_S = 60.0
 _NEARLY_ALL = ("-x", "XLA_PYTHON_CLIENT_MEM_FRACTION=0.9")
 _SHM = Path("/dev/shm")
 _MOST_TO_FILL = 16 << 30
@@ -27,14 +30,28 @@ _THROUGH_SHM = ("-x", "NCCL_P2P_DISABLE=1", "-x", "NCCL_CUMEM_HOST_ENABLE=0")
 def shared(machine: Machine) -> Seen:
     """Ranks that share a card: with JAX's default share each, then with the launcher's."""
     default = "XLA_PYTHON_CLIENT_MEM_FRACTION=0.75"
-    alone = machine.run(machine.sharing("memory-default", "memory", "-x", default))
+    job = machine.sharing("memory-default", "memory", "-x", default)
+    with machine.running(job) as running:
+        after = running.wait_for("found no memory: of GPU", _TOLD_S)
+        running.signal(signal.SIGINT)  # the allocator would retry for 100 s
+        alone = running.finish()
     fit = machine.run(machine.sharing("memory-shared", "memory"))
-    words = "no failure" if alone.status == 0 else alone.first("rank")
+    holders = f"{alone.first('found no memory')}, {after or 0.0:.0f} s after the start"
     line = fit.first("2 ranks share", "XLA_PYTHON_CLIENT_MEM_FRACTION=0.375")
+    well = fit.status == 0 and len(fit.of_ranks("holds")) == 2 and line != NOTHING
     return Seen(
-        fit.status == 0 and len(fit.of_ranks("holds")) == 2 and line != NOTHING,
-        f"JAX's default: {alone.ended}, {words}; {line}: {fit.ended}, {_held(fit)}",
+        well and after is not None,
+        f"JAX's default: {holders}; {line}: {fit.ended}, {_held(fit)}",
     )
+
+
+def used_up(machine: Machine) -> Seen:
+    """Let a rank take more than its card has: the summary names the holders."""
+    report = machine.out / "used-up.json"
+    ran = machine.run(machine.alone("used-up", "too-much", "--report", report))
+    line = ran.first("found no memory: of GPU")
+    seen = f"{line}; {ran.first('hint: out of memory')}; {ran.ended}"
+    return Seen(ran.status == 1 and line != NOTHING, seen)
 
 
 def back_after_kill(machine: Machine) -> Seen:
@@ -115,7 +132,14 @@ def _used() -> str:
 _NO_LIMIT = "memory of CPU devices has no limit of its own"
 MEMORY = {
     "memory": Check(
-        "two ranks on one card: each gets its part of the memory", shared, real=_NO_LIMIT
+        "two ranks on one card: each gets its part; with JAX's default the holder is named",
+        shared,
+        real=_NO_LIMIT,
+    ),
+    "used-up": Check(
+        "a rank takes more than its card has: the summary says who holds it",
+        used_up,
+        real=_NO_LIMIT,
     ),
     "kill": Check(
         "a rank is killed that holds most of a card; the next job gets it all",

@@ -14,11 +14,14 @@ def import_server(machine: Machine) -> Seen:
     """--preload jax: ranks that are forked find their GPUs."""
     ran = machine.run(machine.together("fork", "steps", "-v", "--preload", "jax"))
     forked = ran.first(" forked after ")
-    well = ran.status == 0 and len(ran.of_ranks("done")) == machine.ranks
+    joined = ran.first("joined at a private socket")
+    done = len(ran.of_ranks("done")) == machine.ranks
+    well = ran.status == 0 and done and joined != NOTHING
     if forked == NOTHING:
         forked = ran.first("--preload")
         well = False
-    return Seen(well, f"{forked}; {'; '.join(ran.of_ranks(' of '))}; {ran.ended}")
+    seen = [forked, joined, *ran.of_ranks(" of "), ran.ended]
+    return Seen(well, "; ".join(seen))
 
 
 def compile_once(machine: Machine) -> Seen:
@@ -58,7 +61,9 @@ def _told(printed: str) -> list[str]:
 
 
 OPTIONS = {
-    "fork": Check("`--preload jax`: forked ranks find their GPUs", import_server),
+    "fork": Check(
+        "`--preload jax`: forked ranks find their GPUs; `-v` names where they join", import_server
+    ),
     "once": Check("`--compile-once on`: ranks load what one has compiled", compile_once),
     "verify": Check(
         "`--verify-spmd`: quiet where all run the same, and ended where one does not",

@@ -43,13 +43,13 @@ def hold(share: float) -> list[jax.Array]:
     return held
 
 
-def loop_for_long() -> None:
+def loop_for_long(size: int = 256) -> None:
     """One program, which takes so long that a signal comes while the GPU computes."""
-    matrix = jnp.eye(256) * 0.5
+    matrix = jnp.eye(size) * 0.5
     loop = jax.jit(lambda x, n: jax.lax.fori_loop(0, n, lambda _, x: jnp.tanh(x @ x), x))
-    turns, took = 1000, 0.0
+    turns, took = 1, 0.0
     while took < 0.5:
-        turns *= 2
+        turns *= 4
         began = time.monotonic()
         loop(matrix, turns).block_until_ready()
         took = time.monotonic() - began
@@ -104,12 +104,16 @@ print(f"rank {rank}: {jax.local_devices()} of {jax.device_count()}", flush=True)
 if platform not in ("any", jax.local_devices()[0].platform):
     raise RuntimeError(f"these are no devices of the platform {platform}")
 held = hold(0.8) if way in ("memory", "restart", "lost") else []
+if way == "too-much":
+    more = [hold(0.4) for _ in range(4)]
 if way == "memory":
     time.sleep(3)  # while the other ranks hold theirs
 if way == "late" and odd:
     load_batch()
 if way == "loop":
     loop_for_long()
+if way == "epoch" and odd:  # products of these use the GPU's memory, too
+    loop_for_long(8192 if jax.default_backend() == "gpu" else 256)
 x = begin()
 for number in range(STEPS):
     if number == STEP and odd:
