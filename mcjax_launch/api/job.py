@@ -46,7 +46,7 @@ class RunningJob:
     ) -> None:
         self._name = name
         self._request = request
-        self._streams = streams
+        self._echoes = tuple(map(Echo, streams or ()))
         self._reporter = reporter
         reporter.on_failed = lambda: self.send_signal(signal.SIGINT)
         self._returned = returned
@@ -171,6 +171,14 @@ class RunningJob:
             self.end(signal.SIGINT)
             raise
 
+    def discard(self) -> None:
+        """Kill the ranks without a word on it, and wait until no process of the job is left."""
+        for echo in self._echoes:
+            echo.is_muted = True
+        self.stop(now=True)
+        with contextlib.suppress(Exception):  # nobody asks how it has ended
+            self.wait()
+
     def end(self, signum: int) -> None:
         """End the job with a signal, and wait until none of its processes is left.
 
@@ -243,9 +251,9 @@ class RunningJob:
         self._send_signals()
         last_words = LastWords()
         readers: dict[int, Consumer] = {}
-        if process.stdout is not None and self._streams is not None:
-            readers[process.stdout] = Echo(self._streams[0])
-        readers[process.stderr] = Echo(self._streams[1]) if self._streams else last_words
+        if process.stdout is not None and self._echoes:
+            readers[process.stdout] = self._echoes[0]
+        readers[process.stderr] = self._echoes[1] if self._echoes else last_words
         readers[process.events] = EventLines(self._on_event)
         if process.values is not None and self._returned is not None:
             readers[process.values] = self._returned  # after the output that came before

@@ -133,7 +133,7 @@ class Session:
             LaunchError: the ranks cannot be started.
 
         """
-        self._ranks.job.stop(now=True)
+        self._ranks.job.discard()
         with self._calling:
             self._start_again()
             self._wait_until_ready()
@@ -152,9 +152,7 @@ class Session:
         finally:
             if is_idle:
                 self._calling.release()
-            job.stop(now=True)
-            with contextlib.suppress(LaunchError):
-                job.wait()
+            job.discard()
             self._ending.detach()
 
     @property
@@ -225,9 +223,7 @@ class Session:
             LaunchError: the job was refused before it began.
 
         """
-        self._ranks.job.stop(now=True)
-        with contextlib.suppress(LaunchError):
-            self._ranks.job.wait()
+        self._ranks.job.discard()
         self._ending.detach()
         self._is_ready = False
         self._ranks = CalledRanks(self._keywords)

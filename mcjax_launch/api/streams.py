@@ -70,13 +70,19 @@ class Echo:
     Args:
         stream: text stream; flushed after each write.
 
+    Attributes:
+        is_muted: True to drop the bytes.
+
     """
 
     def __init__(self, stream: TextIO) -> None:
+        self.is_muted = False
         self._stream = stream
         self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
 
     def feed(self, data: memoryview) -> bool:
+        if self.is_muted:
+            return True
         text = self._decoder.decode(data)
         try:
             try:

@@ -406,3 +406,11 @@ def test_refused_job_is_an_error_at_once() -> None:
         session(processes=0)
     with pytest.raises(LaunchError, match="no such file"):
         session(hosts="nosuch.txt")
+
+
+@pytest.mark.parametrize("faults", [8, pytest.param(30, marks=pytest.mark.long)])
+def test_faults_at_random_moments_leave_a_usable_session(jobs: Jobs, faults: int) -> None:
+    program = PROGRAMS / "faulty_calls.py"
+    launcher = [sys.executable, str(program)]
+    ended = jobs.run(faults, time.time_ns(), "plain", launcher=launcher, limit=300)
+    assert ended.status == 0, ended.stderr

@@ -1,0 +1,94 @@
+"""`mcjax_launch.session` with JAX in the ranks."""
+
+import os
+import signal
+import sys
+import threading
+import time
+from collections.abc import Iterator
+
+import pytest
+from jobs import PROGRAMS, Jobs
+
+import mcjax_launch
+from mcjax_launch import CallFailed
+
+BEGIN = "import jax\nfrom jax.experimental.multihost_utils import sync_global_devices"
+
+
+@pytest.fixture
+def ranks() -> Iterator[mcjax_launch.Session]:
+    with mcjax_launch.session(processes=3, cpu_devices=1, echo=False) as made:
+        made.exec(BEGIN)
+        yield made
+
+
+def test_global_arrays_stay(ranks: mcjax_launch.Session) -> None:
+    ranks.exec("""
+        from jax.sharding import NamedSharding, PartitionSpec as P
+        mesh = jax.make_mesh((3,), ("i",))
+        x = jax.device_put(jax.numpy.arange(3.0), NamedSharding(mesh, P("i")))
+    """)
+    assert ranks.exec("float(x.sum())") == [3.0] * 3
+    assert repr(ranks.exec("x", ranks=0)) == "[Array(shape=(3,), dtype=float32)]"
+    assert "jax" not in sys.modules
+
+
+def test_wait_for_a_failed_rank_ends_with_new_ranks(ranks: mcjax_launch.Session) -> None:
+    with pytest.raises(CallFailed) as raised:
+        ranks.exec("""
+            if jax.process_index() == 1:
+                raise ValueError("bad batch")
+            sync_global_devices("never")
+        """)
+    told = (
+        "rank 1 raised ValueError: bad batch; ranks 0,2 wait for others in sync_global_devices() "
+        "at <cell 2>:4, which JAX cannot abandon: all ranks have been started again, and their "
+        "state is gone"
+    )
+    assert str(raised.value) == told
+    assert (raised.value.unfinished, raised.value.restarted) == ((0, 2), True)
+    assert ranks.exec("'jax' in globals()") == [False] * 3
+
+
+@pytest.mark.parametrize(
+    "busy",
+    [
+        "__import__('time').sleep(3)",
+        "(jax.jit(lambda x: jax.lax.fori_loop(0, 4000, lambda i, y: y @ y / 300., x))"
+        "(jax.numpy.ones((300, 300))).block_until_ready())",
+    ],
+    ids=["sleeps", "computes"],
+)
+def test_rank_that_is_busy_is_waited_for(ranks: mcjax_launch.Session, busy: str) -> None:
+    with pytest.raises(CallFailed) as raised:
+        ranks.exec(f"if jax.process_index() == 1: raise ValueError('bad batch')\ndone = {busy}, 1")
+    assert str(raised.value) == "rank 1 raised ValueError: bad batch"
+    assert ranks.exec("done[1]", ranks="0,2") == [1, 1]
+
+
+def test_ctrl_c_in_a_collective_starts_new_ranks(ranks: mcjax_launch.Session) -> None:
+    """JAX does not react: the wait is in C++."""
+    interrupter = threading.Timer(1, os.kill, (os.getpid(), signal.SIGINT))
+    interrupter.start()
+    with pytest.raises(KeyboardInterrupt) as raised:
+        ranks.exec("sync_global_devices('never')", ranks="0-1")
+    [note] = raised.value.__notes__
+    assert note.startswith("ranks 0-1 did not react to the interrupt within 3 s: all ranks have")
+    assert ranks.exec("1") == [1] * 3
+
+
+def test_failure_of_initialize_ends_the_session() -> None:
+    late = {"JAX_COORDINATOR_ADDRESS": "nonsense"}
+    with (
+        pytest.raises(mcjax_launch.LaunchError),
+        mcjax_launch.session(processes=2, cpu_devices=1, echo=False, env=late),
+    ):
+        raise AssertionError("it has begun")
+
+
+@pytest.mark.long
+def test_faults_with_jax_leave_a_usable_session(jobs: Jobs) -> None:
+    launcher = [sys.executable, str(PROGRAMS / "faulty_calls.py")]
+    ended = jobs.run(30, time.time_ns(), "jax", launcher=launcher, limit=600)
+    assert ended.status == 0, ended.stderr
