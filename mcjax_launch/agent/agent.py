@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
     from typing import Any
 
+    from ..machine.loop import Timer
     from ..machine.system import Limit
     from .hook_server import HookConnection
     from .part import AgentPart, Wanted
@@ -73,6 +74,7 @@ class Agent:
         hooks: server for the ranks' hooks.
         prepared: facts and reserved ports of this host; None before Prepare.
         stays: True if the agent waits for another run when the ranks have ended.
+        timers: objects with work to do at a deadline; features' parts may add theirs.
 
     """
 
@@ -115,6 +117,7 @@ class Agent:
         self._usage = UsageSampler(self._map_pids_to_ranks, pythons, self.link.send, gpus)
         self._leftovers = Leftovers(self.pids)
         self._leaving: supervisor.Leave | None = None
+        self.timers: list[Timer] = []
         self.stays = False
         for feature, thing in kept.items():
             self._load_part(feature)
@@ -141,9 +144,9 @@ class Agent:
         signals = Signals((signal.SIGCHLD, *ENDING))
         self.loop.watch(signals.fd, READ, lambda ready: self._read_signals(signals.read()))
         self.link.open()
-        timers = (self, self._stacks, self._stacks.native, self._usage, self.link)
+        self.timers += (self, self._stacks, self._stacks.native, self._usage, self.link)
         while not self._try_finish():
-            self.loop.run_once(timers)
+            self.loop.run_once(self.timers)
         if self.stays:
             signals.close()
         return self.stays

@@ -7,7 +7,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
     from typing import Any, Protocol
 
-    from ..machine.loop import Loop
+    from ..machine.loop import Loop, Timer
     from ..machine.system import Limit
     from ..wire.codec import Message
     from ..wire.frames import Raw
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
         stays: bool
         starter: RankStarter
         streams: Streams
+        timers: list[Timer]
 
         def reap(self) -> None: ...
         def make_standard_streams(self, rank: RankOrder) -> tuple[int, int, int]: ...

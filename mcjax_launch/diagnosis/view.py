@@ -44,6 +44,7 @@ class Fact(Flag):
     PROGRAM = auto()  # a rank is about to run a program that spans processes
     END = auto()  # a rank's process has ended
     TESTS = auto()  # pytest is about to run tests in a rank
+    SEQUENCE = auto()  # ranks have run programs in another order
     POSITIONS = auto()  # all ranks have answered a poll
     GPU_MEMORY = auto()  # who holds a GPU's memory, after a rank has found none
 

@@ -12,11 +12,14 @@ if TYPE_CHECKING:
     from mcjax_launch.job.job import Job
 
 #: Features that any job may come to need.
-ANY_TIME = ("debugging",)
+ANY_TIME = ("debugging", "recorder")
 #: Features to load when the launcher receives a signal, by its name.
 SIGNALS = {"SIGPROF": "profile"}
 #: The feature that polls whether ranks on accelerators move.
 ON_ACCELERATORS = "position_polls"
+
+#: The feature that records the programs of ranks that have joined.
+RECORDER = "recorder"
 
 #: Features with a variable that is removed for a rank's child processes.
 OF_RANKS_ALONE = ("debugging",)

@@ -45,6 +45,9 @@ class Compilation:
         # By the id of an executable: the program to report at its first run.
         self._waiting: dict[int, SpanningProgram] = {}
         self._reported: set[str] = set()
+        # Programs that several processes must run, by the id of an executable; by fingerprint.
+        self._shared: dict[int, Program] = {}
+        self._known: dict[str, Program] = {}
         self._sees_runs = False
         self._is_blind = False
 
@@ -131,7 +134,12 @@ class Compilation:
     def _keep(self, program: SpanningProgram | None, executable: Any) -> None:
         """Store a compiled program until its first run; report it now if runs are not observed."""
         self._waiting.pop(id(executable), None)
-        if program is None or program.fingerprint in self._reported:
+        self._shared.pop(id(executable), None)
+        if program is None:
+            return
+        if program.fingerprint in self._reported:
+            if program.fingerprint in self._known:  # the same code, compiled again
+                self._shared[id(executable)] = self._known[program.fingerprint]
             return
         if self._sees_runs:
             self._waiting[id(executable)] = program
@@ -149,27 +157,44 @@ class Compilation:
         real = execution.__call__
 
         # Local names, because every run of a program passes here: `self` would be slower.
-        waiting, compilation = self._waiting, self
+        waiting, compilation, parts = self._waiting, self, self._parts
 
         def call(self: Any, *args: Any) -> Any:
-            if waiting:
-                compilation._announce_first_run(self, args)
+            is_first = waiting and compilation._announce_first_run(self, args)
+            if parts.recorder is not None and not is_first:
+                compilation._record_run(self)
             return real(self, *args)
 
         execution.__call__ = wrap_like(real, call)
         self._sees_runs = True
 
-    def _announce_first_run(self, execution: Any, args: Sequence[Any]) -> None:
-        """Announce the executable if this is its first run and other processes must run it too."""
+    def _announce_first_run(self, execution: Any, args: Sequence[Any]) -> bool:
+        """Announce the executable if this is its first run and other processes must run it too.
+
+        Returns:
+            whether it is its first run; it has been recorded then.
+
+        """
         number = id(execution.xla_executable)
         program = self._waiting.get(number)
         if program is None:
-            return
-        if self._try(self._record_shared_run, program, execution, args):
+            return False
+        is_shared = self._try(self._record_shared_run, program, execution, args)
+        if is_shared:
+            self._shared[number] = self._known[program.fingerprint] = program.make_message()
+        self._record_run(execution)
+        if is_shared:
             # Outside of any `try`: exceptions raised there are the program's.
             self._announce(program, execution, args)
         self._waiting.pop(number, None)
         program.forget_code()
+        return True
+
+    def _record_run(self, execution: Any) -> None:
+        """Pass a run on to the recorder, if there is one."""
+        if self._parts.recorder is not None:
+            program = self._shared.get(id(execution.xla_executable))
+            self._try(self._parts.recorder.on_run, program)
 
     def _record_shared_run(
         self, program: SpanningProgram, execution: Any, args: Sequence[Any]

@@ -122,22 +122,48 @@ class ProgramGate(RankPart):
         raise NotImplementedError
 
 
+class RunRecorder(RankPart):
+    """Part that records which programs run."""
+
+    def on_run(self, program: Program | None) -> None:
+        """Handle a run of a program by JAX's Python code, in this thread.
+
+        Args:
+            program: the program if its processes must all run it; None for a program of this
+                process alone.
+
+        """
+        raise NotImplementedError
+
+
 class Parts:
     """Features' parts in this process, each made when it is first needed.
 
     Args: see RankPart.
+
+    Attributes:
+        recorder: the part that records runs of programs; None if there is none.
+
     """
 
     def __init__(self, link: AgentLink, environ: Mapping[str, str]) -> None:
         self._link = link
         self._environ = environ  # shared: it may become that of a forked rank
         self._made: dict[str, RankPart] = {}
+        self.recorder: RunRecorder | None = None
 
     def get_part(self, feature: str) -> RankPart:
         """Return the part of a feature."""
         if feature not in self._made:
             self._made[feature] = import_hook_module(feature).PART(self._link, self._environ)
         return self._made[feature]
+
+    def load_recorder(self) -> RunRecorder:
+        """Return the part that records runs of programs, in this and in later calls."""
+        part = self.get_part(features.RECORDER)
+        assert isinstance(part, RunRecorder)
+        self.recorder = part
+        return part
 
     def list_enabled(self) -> list[RankPart]:
         """Return the parts of the features that the launcher has switched on in this job."""

@@ -21,6 +21,7 @@ from mcjax_launch.wire.value import Changing, field
 if TYPE_CHECKING:
     from mcjax_launch.runs.past_waits import PastWaits
     from mcjax_launch.runs.polls import PositionPolls
+    from mcjax_launch.runs.sequences import ProgramSequences
     from mcjax_launch.runs.spmd import Comparison
 
 # A compilation that has used no processor for this long waits for something; the first limit
@@ -107,6 +108,7 @@ class RunState(Changing):
         tails: the last output of each rank, as it arrives.
         waits: past waits of ranks; None unless a record is written.
         polls: polled positions of main threads; None unless they are polled.
+        sequences: programs that ranks have run in order; None if no rank records them.
         suggested: command that passes PROGRAM its coordinates, if it lacks them; else "".
         expects_hooks: True if each rank's own process is a Python that should load the hook.
         survives: True if the job may outlive a rank's failure: see `launcher.survivors`.
@@ -140,6 +142,7 @@ class RunState(Changing):
     tails: Tails = field(default_factory=Tails)
     waits: PastWaits | None = None
     polls: PositionPolls | None = None
+    sequences: ProgramSequences | None = None
     suggested: str = ""
     expects_hooks: bool = False
     survives: bool = False

@@ -12,6 +12,11 @@ _BEHIND = (
     "a rank that does not run the same program took another branch, or waits for something else"
 )
 
+_SAME_ORDER = (
+    "all ranks of a mesh must run the same programs in the same order; "
+    "--verify-spmd ends a job that does not"
+)
+
 
 def other_mesh(view: View) -> Iterator[Finding]:
     """Find ranks whose mesh has the same devices in another order."""
@@ -21,6 +26,19 @@ def other_mesh(view: View) -> Iterator[Finding]:
 
     if words := describe_device_order(view.state.programs):
         yield Finding("mesh", words)
+
+
+def other_sequence(view: View) -> Iterator[Finding]:
+    """Find the first difference in the order of programs that all ranks had run before."""
+    if view.state.sequences is None or view.state.diverged:
+        return
+    from mcjax_launch.diagnosis.sequences import describe
+
+    for _, difference in view.state.sequences.differences:
+        ranks = [rank for deviation in difference.deviations for rank in deviation.ranks]
+        for line in describe(difference):
+            words = f"{line}; results may be wrong from there on"
+            yield Finding(("sequence", line), words, tuple(ranks), _SAME_ORDER, is_urgent=True)
 
 
 def divergence(view: View) -> Iterator[Finding]:

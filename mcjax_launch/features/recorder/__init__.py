@@ -1,0 +1,1 @@
+"""Record of the programs that each rank runs over several processes, compared while it runs."""

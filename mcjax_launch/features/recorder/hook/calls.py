@@ -1,0 +1,430 @@
+"""Observation of calls of jitted functions, most of which run no Python code of JAX.
+
+JAX's C++ code runs a function again without Python if the function's signature is known. Only the
+call itself is seen, by `sys.monitoring`: the function and its first argument. All else is learnt
+when Python runs the function for the first time with a signature (a *miss*): whether the program
+spans processes, and which. A call is first taken for a hit, and recorded if the function's programs
+span processes; in a miss that entry is withdrawn, and what is really run is recorded.
+"""
+
+from __future__ import annotations
+
+import atexit
+import os
+import sys
+import threading
+import weakref
+from functools import partial
+from types import MethodType
+
+from ....hook.wrapping import wrap_like
+from .sequences import MASK
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from types import CodeType
+    from typing import Any, TypeVar
+
+    from ....wire.hook_messages import Program
+    from .sequences import Mesh, SequenceFile
+
+    T = TypeVar("T")
+
+_monitoring: Any = getattr(sys, "monitoring", None)  # from Python 3.12 on
+# A place in the code that has made so many other calls is not observed any more.
+_MOST_OTHER_CALLS = 32
+_MOST_LEAVES = 8
+# The state of a function with no program that spans processes. It is false, as `_Mixed`.
+_LOCAL = ()
+
+
+class _Outcome:
+    """Program that a call runs over a mesh; `bits` are those of its entries."""
+
+    __slots__ = ("bits", "mesh")
+
+    def __init__(self, bits: int, mesh: Mesh) -> None:
+        self.bits = bits
+        self.mesh = mesh
+
+
+class _Learnt:
+    """Knowledge of a function that JAX has compiled with some options.
+
+    Attributes:
+        outcomes: outcome by the first argument's kind (see `_Values.make_key`): None if the program
+            does not span processes.
+        direct: the outcome if all calls have the same, else None.
+        is_mixed: True if the outcome of a call depends on its argument.
+
+    """
+
+    __slots__ = ("__weakref__", "direct", "is_mixed", "outcomes", "text", "unclear")
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+        self.outcomes: dict[Any, _Outcome | None] = {}
+        self.unclear: set[Any] = set()
+        self.direct: _Outcome | None = None
+        self.is_mixed = False
+
+    def learn(self, key: Any, outcome: _Outcome | None) -> None:
+        """Record the outcome of a call whose first argument is of this kind."""
+        if key in self.outcomes and not _are_equal(self.outcomes[key], outcome):
+            self.unclear.add(key)
+        self.outcomes[key] = outcome
+        outcomes = list(self.outcomes.values())
+        are_equal = not self.unclear and all(_are_equal(outcomes[0], each) for each in outcomes)
+        self.direct = outcomes[0] if are_equal else None
+        self.is_mixed = not are_equal
+
+
+def _are_equal(first: _Outcome | None, second: _Outcome | None) -> bool:
+    if first is None or second is None:
+        return first is second
+    return first.bits == second.bits and first.mesh == second.mesh
+
+
+class _Run:
+    """Run of a function by JAX's Python code, while it is under way."""
+
+    __slots__ = ("has_run", "key", "learnt")
+
+    def __init__(self, learnt: _Learnt, key: Any) -> None:
+        self.learnt = learnt
+        self.key = key
+        self.has_run = False
+
+
+class _OfThread(threading.local):
+    """State of a thread: runs under way, and options of functions whose arguments JAX has read."""
+
+    def __init__(self) -> None:
+        self.runs: list[_Run] = []
+        self.options: dict[int, Any] = {}
+        self.unknown: _Learnt | None = None  # of the latest observed call, compiled ahead of time
+
+
+class Calls:
+    """Observer of all calls in this process, which records those that span processes.
+
+    Args:
+        file: the file of the sequences.
+
+    Raises:
+        ImportError, AttributeError: this JAX lacks an internal name.
+
+    """
+
+    def __init__(self, file: SequenceFile) -> None:
+        from jax._src import core, pjit, source_info_util, traceback_util, tree_util
+        from jax._src.array import ArrayImpl
+        from jax._src.lib import _jax
+
+        own = Calls.__init__.__code__.co_filename
+        source_info_util.register_exclusion(own)  # no operation is from these lines
+        traceback_util.register_exclusion(own)
+        self._file = file
+        self._pjit, self._is_clean = pjit, core.trace_state_clean
+        self._array, self._list_leaves = ArrayImpl, tree_util.tree_leaves
+        self._jitted: type = _jax.PjitFunction
+        self._run_inside = pjit.jit_p.impl.__code__
+        self._of_thread = _OfThread()
+        # By the id of a jitted function: (bits, sequence), or a false value; see `_make_on_call`.
+        self._states: dict[int, Any] = {}
+        self._learnt: dict[int, _Learnt] = {}  # by the same
+        self._alive: dict[int, Any] = {}  # by the same: a weak reference
+        # By the id of the function in it: the options of jit(), and what is known.
+        self._by_function: dict[int, list[tuple[Any, _Learnt]]] = {}
+        self._by_code: weakref.WeakKeyDictionary[Any, _Learnt] = weakref.WeakKeyDictionary()
+        self._other_calls: dict[int, int] = {}  # by place in the code
+        self._stop: Callable[[], object] = lambda: None
+
+    def begin(self, tool: int) -> None:
+        """Begin to observe, as this tool of _monitoring.
+
+        Raises:
+            AttributeError: this JAX lacks an internal name.
+
+        """
+        pjit = self._pjit
+        infer, run, inside = pjit._infer_params, pjit._run_python_pjit, pjit.jit_p.impl
+        pjit._infer_params = wrap_like(infer, partial(self._infer, infer))
+        pjit._run_python_pjit = wrap_like(run, partial(self._run, run))
+        pjit.jit_p.impl = wrap_like(inside, partial(self._run_transformed, inside))
+        monitoring = _monitoring
+        monitoring.use_tool_id(tool, "mcjax-launch")
+        monitoring.register_callback(tool, monitoring.events.CALL, self._make_on_call())
+        monitoring.set_events(tool, monitoring.events.CALL)
+        self._stop = partial(monitoring.set_events, tool, 0)
+        os.register_at_fork(after_in_child=self._stop)  # a fork shares the rings
+        atexit.register(self._stop)  # before Python takes modules apart
+
+    def begin_anew(self) -> None:
+        """Begin new sequences: this process has joined another time."""
+        self._file.begin_anew()
+        for number, learnt in self._learnt.items():
+            self._states[number] = self._make_state(learnt)
+
+    # --- calls ---
+
+    def _make_on_call(self) -> Callable[[CodeType, int, Any, Any], object]:
+        """Return the function that sys.monitoring calls: with a place, a function, an argument.
+
+        It takes part in every step of the program, so all that it needs is local to it.
+        """
+        jitted, states, file = self._jitted, self._states, self._file
+        get_ident, get_state, disable = threading.get_ident, states.get, _monitoring.DISABLE
+        on_other, on_rare = self._on_other_call, self._on_rare_call
+        mask, local = MASK, _LOCAL
+
+        def on_call(code: CodeType, offset: int, function: Any, argument: Any) -> object:
+            if type(function) is not jitted:
+                return disable if on_other(code, offset, function, argument) else None
+            if state := get_state(id(function)):
+                if get_ident() == file.main:
+                    bits, sequence = state
+                    number = sequence.count + 1
+                    sequence.ring[number & mask] = bits | number
+                    sequence.count = number
+                    sequence.last = function
+                    return None
+            elif state is local:
+                return None
+            return on_rare(code, function, argument)
+
+        return on_call
+
+    def _on_other_call(self, code: CodeType, offset: int, function: Any, argument: Any) -> bool:
+        """Handle a call of another object; return True to observe this place no longer.
+
+        A place may call a jitted function later, such as in a function that calls its argument. So
+        it must have made many other calls first, since the last new program.
+        """
+        kind = type(function)
+        if kind is MethodType or kind is partial:
+            inner = function.__func__ if kind is MethodType else _unwrap(function)
+            if type(inner) is self._jitted:
+                if kind is partial and function.args:
+                    argument = function.args[0]
+                self._on_rare_call(code, inner, argument)
+                return False
+        place = id(code) << 20 ^ offset
+        count = self._other_calls.get(place, 0) + 1
+        if count < _MOST_OTHER_CALLS:
+            self._other_calls[place] = count
+            return False
+        self._other_calls.pop(place, None)
+        return True
+
+    def _on_rare_call(self, code: CodeType, function: Any, argument: Any) -> object:
+        """Record a call whose outcome is not the same in every call of the main thread."""
+        if code is self._run_inside:  # in `_run_transformed`
+            return _monitoring.DISABLE
+        self._try(self._record_call, function, argument)
+        return None
+
+    def _record_call(self, function: Any, argument: Any) -> None:
+        learnt = self._learnt.get(id(function)) or self._meet(function)
+        outcome = learnt.direct
+        if learnt.is_mixed:
+            key = self._make_key(argument)
+            outcome = learnt.outcomes.get(key)
+            if key in learnt.unclear or key not in learnt.outcomes:
+                self._give_up_order(learnt)
+        if outcome is not None:
+            self._file.get_sequence(outcome.mesh).record(outcome.bits, function)
+        elif getattr(function, "_fun", None) is None:
+            self._of_thread.unknown = learnt
+
+    def _give_up_order(self, learnt: _Learnt) -> None:
+        """Give up comparing the meshes of a function, because a call's outcome is unknown."""
+        for outcome in learnt.outcomes.values():
+            if outcome is not None:
+                self._file.give_up_order(self._file.get_sequence(outcome.mesh))
+
+    def _meet(self, function: Any) -> _Learnt:
+        """Return what is known of a jitted function that is called for the first time."""
+        number = id(function)
+        inner = getattr(function, "_fun", None)
+        if inner is None:
+            learnt = _Learnt(str(getattr(function, "__name__", "")))
+        else:
+            learnt = self._get_learnt(inner, function._jit_info)
+        self._learnt[number] = learnt
+        self._states[number] = self._make_state(learnt)
+
+        def forget(_: object) -> None:
+            for known in (self._learnt, self._states, self._alive):
+                known.pop(number, None)
+
+        self._alive[number] = weakref.ref(function, forget)
+        return learnt
+
+    def _get_learnt(self, inner: Any, options: Any) -> _Learnt:
+        """Return what is known of a function with these options of jit()."""
+        known = self._by_function.setdefault(id(inner), [])
+        for other, learnt in known:
+            if other is options or tuple.__eq__(other, options):
+                return learnt
+        learnt = _Learnt(_identify(inner))
+        known.append((options, learnt))
+        try:
+            weakref.finalize(inner, self._by_function.pop, id(inner), None).atexit = False
+        except TypeError:  # an object without weak references
+            pass
+        return learnt
+
+    def _make_state(self, learnt: _Learnt) -> Any:
+        if learnt.is_mixed:
+            return False
+        if learnt.direct is None:
+            return _LOCAL
+        return learnt.direct.bits, self._file.get_main_sequence(learnt.direct.mesh)
+
+    def _make_key(self, argument: Any) -> Any:
+        """Return the kind of a first argument: shapes and shardings of the arrays in it."""
+        if type(argument) is self._array:
+            return argument.shape, argument.sharding
+        if argument is _monitoring.MISSING:
+            return None
+        arrays = [leaf for leaf in self._list_leaves(argument) if type(leaf) is self._array]
+        return tuple((leaf.shape, leaf.sharding) for leaf in arrays[:_MOST_LEAVES])
+
+    # --- misses ---
+
+    def _infer(self, real: Any, inner: Any, options: Any, *args: Any) -> Any:
+        """Wrap JAX's function that reads the arguments of a miss."""
+        self._try(self._withdraw, inner, options)
+        return real(inner, options, *args)
+
+    def _withdraw(self, inner: Any, options: Any) -> None:
+        """Withdraw the entry of this thread's call of a function: it is no hit."""
+        for learnt in self._find_learnt(inner, options):
+            for outcome in {id(o): o for o in learnt.outcomes.values() if o is not None}.values():
+                sequence = self._file.get_sequence(outcome.mesh)
+                if sequence.last is not None and getattr(sequence.last, "_fun", None) is inner:
+                    sequence.withdraw()
+        if self._is_clean():
+            self._of_thread.options[id(inner)] = options
+
+    def _find_learnt(self, inner: Any, options: Any) -> list[_Learnt]:
+        known = self._by_function.get(id(inner), ())
+        return [learnt for _, learnt in known if learnt.direct is not None or learnt.is_mixed]
+
+    def _run(self, real: Any, params: Any, flat: Any, inner: Any, args: Any, kwargs: Any) -> Any:
+        """Wrap JAX's function that runs a miss."""
+        run = self._try(self._make_run, inner, args, kwargs)
+        if run is None:
+            return real(params, flat, inner, args, kwargs)
+        return self._run_within(run, real, params, flat, inner, args, kwargs)
+
+    def _make_run(self, inner: Any, args: Any, kwargs: Any) -> _Run | None:
+        """Return the run of a miss; None if the function is only traced."""
+        options = self._of_thread.options.pop(id(inner), None)
+        if options is None or not self._is_clean():
+            return None
+        first = next(iter((*args, *kwargs.values())), _monitoring.MISSING)
+        return _Run(self._get_learnt(inner, options), self._make_key(first))
+
+    def _run_transformed(self, real: Any, *args: Any, **params: Any) -> Any:
+        """Wrap JAX's function that runs a jitted function below a transformation, such as grad."""
+        run = self._try(self._make_transformed_run, params, args)
+        if run is None:
+            return real(*args, **params)
+        result = self._run_within(run, real, *args, **params)
+        if not run.has_run:
+            self._try(self._record_hit, run)
+        return result
+
+    def _make_transformed_run(self, params: Any, args: Any) -> _Run:
+        code = params["jaxpr"]
+        learnt = self._by_code.get(code)
+        if learnt is None:
+            learnt = self._by_code[code] = _Learnt(f"{params['name']} transformed")
+        return _Run(learnt, self._make_key(args[0] if args else _monitoring.MISSING))
+
+    def _record_hit(self, run: _Run) -> None:
+        """Record the run of a transformed function, which needed no Python code."""
+        outcome = run.learnt.outcomes.get(run.key)
+        if run.key in run.learnt.unclear:
+            self._give_up_order(run.learnt)
+        elif outcome is not None:
+            self._file.get_sequence(outcome.mesh).record(outcome.bits)
+
+    def _run_within(self, run: _Run, real: Any, *args: Any, **kwargs: Any) -> Any:
+        runs = self._of_thread.runs
+        runs.append(run)
+        try:
+            return real(*args, **kwargs)
+        finally:
+            runs.remove(run)
+
+    def on_run(self, program: Program | None) -> None:
+        """Learn and record what this thread's latest call runs: a program; None for a local one."""
+        self._try(self._record_run, program)
+
+    def _record_run(self, program: Program | None) -> None:
+        runs = self._of_thread.runs
+        run = runs[-1] if runs and not runs[-1].has_run else None
+        learnt, self._of_thread.unknown = self._of_thread.unknown, None
+        key = None
+        if run is not None:
+            run.has_run = True
+            learnt, key = run.learnt, run.key
+        if program is None:
+            if learnt is not None:
+                self._learn(learnt, key, None)
+            return
+        mesh = program.platform, program.processes, program.devices
+        sequence = self._file.get_sequence(mesh)
+        if run is None and learnt is None:
+            last = sequence.last
+            if last is not None and getattr(last, "_fun", None) is None:
+                sequence.last = None  # its call has been recorded
+                return
+        text = f"{program.name} alone" if learnt is None else f"{learnt.text} {_get_shape(key)}"
+        bits = self._file.make_bits(text, program)
+        sequence.record(bits)
+        if learnt is not None:
+            self._learn(learnt, key, _Outcome(bits, mesh))
+
+    def _learn(self, learnt: _Learnt, key: Any, outcome: _Outcome | None) -> None:
+        if key in learnt.outcomes and _are_equal(learnt.outcomes[key], outcome):
+            return
+        learnt.learn(key, outcome)
+        for number, known in list(self._learnt.items()):
+            if known is learnt:
+                self._states[number] = self._make_state(learnt)
+        if outcome is not None:  # places that call no jitted function so far may call this one
+            self._other_calls.clear()
+            _monitoring.restart_events()
+
+    def _try(self, do: Callable[..., T], *args: Any) -> T | None:
+        """Return what `do` returns; on an exception stop recording, because entries are missing."""
+        try:
+            return do(*args)
+        except Exception as error:
+            self._stop()
+            self._file.close(repr(error))
+            return None
+
+
+def _unwrap(function: Any) -> Any:
+    while type(function) is partial:
+        function = function.func
+    return function
+
+
+def _identify(inner: Any) -> str:
+    """Return a text for a function that is equal in all processes of a program."""
+    name = getattr(inner, "__name__", type(inner).__name__)
+    code = getattr(_unwrap(inner), "__code__", None)
+    line = "" if code is None else f" {os.path.basename(code.co_filename)}:{code.co_firstlineno}"
+    return f"{name}{line}"
+
+
+def _get_shape(key: Any) -> str:
+    """Return the shape of a first argument that is an array, from its kind."""
+    return repr(key[0]) if key and len(key) == 2 and not hasattr(key[1], "__len__") else ""

@@ -1,0 +1,125 @@
+"""Comparison of the programs that ranks record, and the end of a --verify-spmd job that differs."""
+
+import math
+import zlib
+from array import array
+from binascii import a2b_base64
+from typing import TYPE_CHECKING
+
+from mcjax_launch.diagnosis.view import Fact
+from mcjax_launch.features.recorder.messages import (
+    Entries,
+    NotRecording,
+    Recorded,
+    RecordedProgram,
+    RecordedSequence,
+)
+from mcjax_launch.launcher.part import JobLauncher, LauncherPart
+from mcjax_launch.runs.rank_run import RankRun
+from mcjax_launch.runs.sequences import MeshSequence, ProgramSequences
+from mcjax_launch.runs.stop_reasons import diverged
+from mcjax_launch.wire.messages import Exited, FromHook
+
+if TYPE_CHECKING:
+    from mcjax_launch.transport.connection import AgentConnection
+    from mcjax_launch.wire.frames import Raw
+    from mcjax_launch.wire.messages import ToLauncher
+
+# A rank that has left the job records nothing more, but its last programs arrive within this time.
+_LAST_S = 2.5
+
+
+class SequenceComparison(LauncherPart):
+    """Part that collects the ranks' programs in the state, and reports their first difference."""
+
+    def __init__(self, launcher: JobLauncher) -> None:
+        super().__init__(launcher)
+        self._state = launcher.state
+        self._sequences = self._state.sequences = ProgramSequences()
+        self._known: dict[int, RecordedSequence] = {}  # by key
+        self._deaf: set[int] = set()  # ranks that do not record
+        self._is_told = False
+        self._look_at = math.inf
+
+    @property
+    def deadline(self) -> float | None:  # type: ignore[override]
+        """Time at which to look for differences again."""
+        return self._look_at if math.isfinite(self._look_at) else None
+
+    def on_message(self, link: "AgentConnection", message: "ToLauncher | Raw", now: float) -> None:
+        """Record what ranks have run, and compare it."""
+        match message:
+            case FromHook(rank=rank, message=NotRecording(reason)):
+                self._deaf.add(rank)
+                self.launcher.console.show_detail(f"rank {rank} does not record programs: {reason}")
+            case FromHook(message=RecordedSequence() as sequence):
+                self._known[sequence.key] = sequence
+            case FromHook(message=RecordedProgram() as program):
+                named = program.identity, program.name, program.where, program.fingerprint
+                self._sequences.names.record(*named)
+            case Recorded(sequences):
+                for entries in sequences:
+                    self._record(entries, now)
+                self._look(now)
+
+    def on_rank_message(self, message: FromHook | Exited, now: float) -> None:
+        """Look again when a rank has left the job, because its programs are complete then."""
+        if isinstance(message, Exited):
+            self._look_at = min(self._look_at, now)
+
+    def expire(self, now: float) -> None:
+        """Look for differences, if it is time."""
+        if now >= self._look_at:
+            self._look(now)
+
+    def _record(self, entries: Entries, now: float) -> None:
+        described = self._known.get(entries.key)
+        if described is None:
+            return
+        meshes, place = self._sequences.meshes, (entries.process, entries.key)
+        mesh = meshes.get(place)
+        if mesh is None:
+            run = self._state.ranks[entries.rank]
+            members = self._state.find_members(run, described.platform, described.processes)
+            mine = members.intersection(self._state.ranks) - self._deaf
+            mesh = meshes[place] = MeshSequence(described.thread, mine)
+        mesh.is_compared &= entries.has_order
+        mesh.add(entries.rank, entries.first, _unpack(entries.programs), now)
+
+    def _look(self, now: float) -> None:
+        """Compare all sequences, and report a difference."""
+        state = self._state
+        self._look_at = math.inf
+        if state.ending or not state.compares or state.has_outlived_failure:
+            return
+        ended = [rank for rank, run in state.ranks.items() if _has_ended(run, now)]
+        self._look_at = self._sequences.compare(ended, now)
+        if self._is_told or not self._sequences.differences or state.diverged:
+            return
+        self._is_told = True
+        if self.launcher.job.verify_spmd:
+            from mcjax_launch.diagnosis.sequences import describe_differences
+
+            lines = describe_differences(self._sequences)
+            self.launcher.perform(self.launcher.policy.on_limit(diverged(lines)))
+        else:
+            self.launcher.parts.load_explanations().on_fact(Fact.SEQUENCE, now)
+
+
+def _has_ended(run: RankRun, now: float) -> bool:
+    """Return whether a rank has ended well, or left the job, and all its programs are known."""
+    if run.failure is not None or run.status not in (None, 0):
+        return False
+    left_at = run.membership.leaving_at
+    return run.status == 0 or (left_at is not None and now > left_at + _LAST_S)
+
+
+def _unpack(text: str) -> array[int]:
+    """Return the identities in a report."""
+    packed = zlib.decompress(a2b_base64(text))
+    programs = array("I")
+    programs.frombytes(packed)
+    return programs
+
+
+PART = SequenceComparison

@@ -1,0 +1,153 @@
+"""Comparison of the programs that ranks have run in order, from invented sequences."""
+
+import math
+
+import pytest
+
+from mcjax_launch.diagnosis.sequences import describe_differences
+from mcjax_launch.runs.sequences import MeshSequence, ProgramSequences
+
+LINES = {"f": "jit(forward) at train.py:12", "u": "jit(update) at train.py:13"}
+KNOWN = {"f": ("forward", 12), "u": ("update", 13), "e": ("evaluate", 20), "g": ("forward", 12)}
+KEY = 0, 7
+LATER = 100.0
+
+
+def play(*programs: str, ended: tuple[int, ...] = ()) -> list[str]:
+    """What is said of ranks that have run these programs, a letter each."""
+    sequences = make(programs)
+    sequences.compare(ended, LATER)
+    sequences.compare(ended, LATER + 10)
+    return describe_differences(sequences)
+
+
+def make(programs: tuple[str, ...]) -> ProgramSequences:
+    sequences = ProgramSequences()
+    for letter, (name, line) in KNOWN.items():
+        sequences.names.record(ord(letter), f"jit_{name}", f"train.py:{line}", letter)
+    mesh = sequences.meshes[KEY] = MeshSequence("", range(len(programs)))
+    for rank, own in enumerate(programs):
+        mesh.add(rank, 1, list(map(ord, own)), at=1.0)
+    return sequences
+
+
+@pytest.mark.parametrize(
+    ("usual", "own", "said"),
+    [
+        (
+            "fufufefufu",
+            "fufuefufu",
+            "rank 2 skipped {f} (program 5 of this mesh): ranks 0-1,3 ran it",
+        ),
+        (
+            "fufuefufue",
+            "fufueefufue",
+            "rank 2 repeated jit(evaluate) at train.py:20 (program 6 of this mesh): "
+            "ranks 0-1,3 ran {f}",
+        ),
+        (
+            "fufufufufu",
+            "fufufeufufu",
+            "rank 2 ran jit(evaluate) at train.py:20, which ranks 0-1,3 did not run "
+            "(program 6 of this mesh): they ran {u}",
+        ),
+        (
+            "fufufufufu",
+            "fuffufufuf",
+            "rank 2 skipped {u}, or repeated {f} (program 4 of this mesh): ranks 0-1,3 ran "
+            "jit(update)",
+        ),
+        (
+            "fuefuefue",
+            "fueufefue",
+            "rank 2 ran {u} before {f} (program 4 of this mesh): "
+            "ranks 0-1,3 ran them in the other order",
+        ),
+        (
+            "fufufufufu",
+            "fufefufufu",
+            "rank 2 ran jit(evaluate) at train.py:20 in place of {u} (program 4 of this mesh), "
+            "which ranks 0-1,3 ran",
+        ),
+        (
+            "ufuuufuu",
+            "uguuufuu",
+            "rank 2 ran {f} with an argument of another shape than ranks 0-1,3 "
+            "(program 2 of this mesh)",
+        ),
+        (
+            "fuf",
+            "fuu",
+            "rank 2 ran {u} in place of {f} (program 3 of this mesh), which ranks 0-1,3 ran",
+        ),
+    ],
+)
+def test_first_difference_is_named(usual: str, own: str, said: str) -> None:
+    assert play(usual, usual, own, usual) == [said.format(**LINES)]
+
+
+def test_rank_that_is_behind_does_not_differ() -> None:
+    assert play("fufufu", "fuf", "", "fufu") == []
+
+
+def test_rank_that_has_ended_differs_from_those_that_go_on() -> None:
+    said = "rank 1 ended without jit(forward) at train.py:12 (program 3 of this mesh): "
+    assert play("fufu", "fu", "fufu", ended=(1,)) == [f"{said}ranks 0,2 ran it"]
+
+
+def test_ranks_that_end_together_do_not_differ() -> None:
+    assert play("fufu", "fufu", ended=(0, 1)) == []
+
+
+def test_equal_code_of_two_functions_is_no_difference() -> None:
+    sequences = make(("fuf", "fue"))
+    sequences.names.record(ord("e"), "jit_forward", "train.py:12", "f")
+    for letter in "fe":
+        sequences.names._fingerprints[ord(letter)] = {"same"}
+    sequences.compare((), LATER)
+    assert sequences.differences == []
+
+
+def test_withdrawn_entry_is_no_difference() -> None:
+    sequences = make(("fuf", "fuu"))
+    assert sequences.compare((), now=1.1) < math.inf  # the last entries may be withdrawn
+    sequences.meshes[KEY].add(1, 3, [], at=1.2)
+    sequences.compare((), LATER)
+    assert sequences.differences == []
+    sequences.meshes[KEY].add(1, 3, [ord("f")], at=LATER)
+    sequences.compare((), LATER + 10)
+    assert sequences.differences == []
+    assert sequences.count(1) == 3
+
+
+def test_sequence_without_order_is_not_compared() -> None:
+    sequences = make(("fuf", "fuu"))
+    sequences.meshes[KEY].is_compared = False
+    sequences.compare((), LATER)
+    assert sequences.differences == []
+
+
+def test_programs_that_all_have_run_are_forgotten() -> None:
+    sequences = make(("fu" * 500, "fu" * 500))
+    sequences.compare((), LATER)
+    mesh = sequences.meshes[KEY]
+    assert mesh.agreed == 1000
+    assert {len(rank.programs) for rank in mesh.by_rank.values()} == {64}
+    last = sequences.list_last(0, 2)
+    assert [(number, str(name)) for number, name in last] == [(999, LINES["f"]), (1000, LINES["u"])]
+    mesh.add(0, 1001, list(map(ord, "fuff")), LATER)
+    mesh.add(1, 1001, list(map(ord, "fufu")), LATER)
+    sequences.compare((), LATER + 5)
+    sequences.compare((), LATER + 10)
+    [line] = describe_differences(sequences)
+    assert "program 1,004 of this mesh" in line
+
+
+def test_lost_programs_are_left_out() -> None:
+    sequences = make(("fufu", "fufu"))
+    mesh = sequences.meshes[KEY]
+    mesh.add(0, 5000, list(map(ord, "uf")), 2.0)  # 5 to 4999 were overwritten
+    mesh.add(1, 5, list(map(ord, "fu" * 2499)), 2.0)
+    sequences.compare((), LATER)
+    assert sequences.differences == []
+    assert mesh.agreed == 5001
