@@ -43,6 +43,7 @@ class Connection:
         self.errors = self.noise = b""
         self.traceback = ""
         self.sent: list[Message] = []
+        self.raw = b""
         self.patience_s = 0.0
         self.closed = self.input_ended = self.woken = False
         self.killed: list[int] = []
@@ -78,6 +79,7 @@ class Connection:
 
     def send_raw(self, data: bytes) -> None:
         assert data and not self.sent
+        self.raw += data
 
     def supply(self, pieces: Iterator[bytes], then: Message) -> None:
         decoder = frames.Decoder()

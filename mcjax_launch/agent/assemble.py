@@ -45,10 +45,16 @@ def derive_module_name(path: str) -> str:
     return "mcjax_launch." + (stem[: -len(".__init__")] if stem.endswith("__init__") else stem)
 
 
-def assemble(files: dict[str, str]) -> None:
-    """Run the agent from sources; `files` maps each path below the package to the file's text."""
+def assemble(files: dict[str, str], unkept: bytes) -> None:
+    """Run the agent from sources.
+
+    Args:
+        files: text of each file of the package, by its path.
+        unkept: all of that as the launcher has sent it, for the host to keep; b"" to keep nothing.
+
+    """
     sources = {derive_module_name(path): text for path, text in files.items()}
     sys.meta_path.insert(0, StreamedFinder({"mcjax_launch": "", **sources}))
     from mcjax_launch.agent.main import main
 
-    main(files)
+    main(files, unkept)

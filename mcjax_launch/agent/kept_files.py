@@ -21,7 +21,7 @@ TYPE_CHECKING = False
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
-    from io import FileIO
+    from io import BytesIO, FileIO, RawIOBase
 
 #: Limits on what is kept: bytes of all files, and days without use.
 MOST_BYTES, MOST_DAYS = 1 << 30, 30
@@ -104,15 +104,15 @@ class KeptFiles:
     def _get_path(self, name: str) -> str:
         return os.path.join(self._folder, name)
 
-    def keep(self, name: str, source: FileIO) -> None:
-        """Keep the content of a file, if there is room; the file's position is moved to its end.
+    def keep(self, name: str, size: int, source: RawIOBase | BytesIO) -> None:
+        """Keep a content, if there is room and it has this checksum.
 
         Args:
             name: checksum of the content.
-            source: file that is open for reading.
+            size: number of its bytes.
+            source: file that has it; its position is changed.
 
         """
-        size = os.fstat(source.fileno()).st_size
         unfinished = self._get_path(f".{os.urandom(8).hex()}")
         self._used.add(name)
         try:
@@ -172,7 +172,7 @@ def _record_use(fd: int) -> None:
             os.utime(fd)
 
 
-def _copy(source: FileIO, target: FileIO, size: int) -> str:
+def _copy(source: RawIOBase | BytesIO, target: FileIO, size: int) -> str:
     """Copy at most `size` bytes; return the checksum of these and of one more, if there is one.
 
     Raises:

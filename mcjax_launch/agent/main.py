@@ -90,12 +90,13 @@ def _leave(folder: str, status: int) -> NoReturn:
 _LAST_MESSAGE_S = 5
 
 
-def main(hook: str | dict[str, str]) -> NoReturn:
+def main(hook: str | dict[str, str], unkept: bytes = b"") -> NoReturn:
     """Run the agent on descriptors 0 (from the launcher) and 1 (to the launcher).
 
     Args:
         hook: path of the hook's folder on this host; or, if the launcher has sent the code, the
             text of each file of the package, by its path.
+        unkept: that code as it was sent, for the host to keep; b"" to keep nothing.
 
     """
     signal.alarm(0)  # the loader's
@@ -128,6 +129,8 @@ def main(hook: str | dict[str, str]) -> NoReturn:
         guard(agent, folder)
     os.close(guarding)
     os.setsid()  # a signal to the client's group must not reach the agent
+    if unkept:
+        _keep(unkept)
     _be_agent(control, uplink, folder, guarded, hook)
 
 
@@ -173,6 +176,17 @@ def _be_agent(
         out.send_last(frames.encode_message(messages.InternalError(repr(error), text)))
         os._exit(exit_status.INTERNAL_ERROR)
     os._exit(0)  # nothing to finalize: it would only cost time
+
+
+def _keep(payload: bytes) -> None:
+    """Keep the agent's code on this host, so that the launcher need not send it again."""
+    import io
+
+    from ..wire import checksum
+    from . import kept_files
+
+    if (kept := kept_files.open_own(os.environ)) is not None:
+        kept.keep(checksum.compute(payload), len(payload), io.BytesIO(payload))
 
 
 def _end_with_guardian(guarded: int, loop: Loop) -> None:

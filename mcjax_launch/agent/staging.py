@@ -146,7 +146,7 @@ class Staging:
         """Keep the file of the latest entry, if the host may, and close it."""
         if self._file is not None and self._entry is not None:
             if self._kept is not None and self._entry.checksum.isalnum():
-                self._kept.keep(self._entry.checksum, self._file)
+                self._kept.keep(self._entry.checksum, self._entry.size, self._file)
             self._close()
 
     def _close(self) -> None:

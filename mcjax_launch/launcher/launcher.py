@@ -142,6 +142,7 @@ class Launcher:
         startup, reports = self.startup, RankReports(self)
         return {
             # greet, prepare
+            messages.Loading: lambda link, loading: startup.on_loading(link),
             messages.Greeting: startup.on_greeting,
             messages.HostFacts: startup.on_host_facts,
             messages.Lacks: startup.on_lacks,

@@ -93,7 +93,8 @@ class Startup:
         self._ranks = group_ranks_by_host(job, hosts)
         self._staged = _make_staged(job, console) if job.sync else None
         self._stopped = False
-        self._links: list[AgentConnection] = []
+        self._asked: set[AgentConnection] = set()
+        self._links: list[AgentConnection] = []  # to agents that have greeted
         self._answers: dict[Host, HostFacts] = {}
         self._tried: list[str] = []
         self._checked: dict[Host, messages.CoordinatorTried] = {}
@@ -134,8 +135,14 @@ class Startup:
 
     # --- greet, prepare ---
 
+    def on_loading(self, link: AgentConnection) -> None:
+        """Ask an agent before it greets: the question is there when its imports are done."""
+        if not self._stopped:
+            self._asked.add(link)
+            self._ask(link, () if self._staged is None else self._staged.iterate_frames())
+
     def on_greeting(self, link: AgentConnection, greeting: messages.Greeting) -> None:
-        """Ask an agent that has greeted to prepare its host, and send it the files."""
+        """Record an agent that has greeted; ask it, unless its loader has let that be done."""
         if greeting.version != messages.VERSION:
             versions = f"protocol version {greeting.version}, the launcher {messages.VERSION}"
             self._fail(link, f"its agent has {versions}: run mcjax-launch again", INTERNAL_ERROR)
@@ -145,7 +152,8 @@ class Startup:
             link.send(messages.Stop(int(signal.SIGKILL), 0))
             return
         self._links.append(link)
-        self._ask(link, () if self._staged is None else self._staged.iterate_frames())
+        if link not in self._asked:
+            self.on_loading(link)
 
     def on_lacks(self, link: AgentConnection, lacks: messages.Lacks) -> None:
         """Send an agent the contents that its host does not keep, and ask it again."""

@@ -5,6 +5,8 @@ import zlib
 from collections.abc import Iterable, Iterator
 from functools import cache
 
+from mcjax_launch.wire import checksum
+
 _PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 # Folders that each host gets: the agent, its ranks' hook, and the code that both import.
 _FOLDERS = ("agent", "hook", "machine", "wire")
@@ -14,6 +16,10 @@ OLDEST_PYTHON = (3, 9)
 _LOADING_S = 60
 # Level 9 takes three times as long and saves 1 %.
 _LEVEL = 6
+#: The folder in which hosts keep contents, below the user's cache folder.
+KEPT = "mcjax-launch/kept"
+#: What the loader says before True if the host has the payload, before False if it needs it.
+SAYS = "mcjax-launch-payload:"
 #: The loader's exit status on an interpreter older than OLDEST_PYTHON.
 TOO_OLD = 93
 
@@ -28,7 +34,8 @@ def build_payload(features: frozenset[str]) -> bytes:
     """
     files = read_streamed_files(features)
     assemble = files["agent/assemble.py"]
-    return zlib.compress(f"{assemble}\nassemble({files!r})\n".encode(), _LEVEL)
+    run = f"assemble({files!r}, globals().get('unkept', b''))"
+    return zlib.compress(f"{assemble}\n{run}\n".encode(), _LEVEL)
 
 
 def read_streamed_files(features: Iterable[str]) -> dict[str, str]:
@@ -55,14 +62,56 @@ def _iterate_paths(features: Iterable[str]) -> Iterator[str]:
                     yield os.path.relpath(os.path.join(below, name), _PACKAGE)
 
 
-def make_loader_code(features: frozenset[str]) -> str:
-    """Return Python code for `python -c` that reads the payload from stdin and runs it.
+def make_loader(features: frozenset[str], *, keeps: bool) -> str:
+    """Return the arguments of Python, in shell syntax, that run the payload.
 
-    It contains no quotes, backslashes, dollars or exclamation marks, so it passes unchanged through
-    any login shell.
+    They contain no single quotes, backslashes or exclamation marks, and no dollar that is not meant
+    for sh, so they pass unchanged through any login shell.
+
+    Args:
+        features: names of the features in the payload.
+        keeps: True if the host may keep the payload. The loader then says whether the host has it
+            (`SAYS`), and reads it from stdin only if not.
+
     """
-    size = len(build_payload(features))
+    payload = build_payload(features)
     old = f"sys.version_info<{OLDEST_PYTHON}and(sys.stderr.write(sys.version),sys.exit({TOO_OLD}))"
+    begin = f"import signal,sys,zlib;{old};".replace(", ", ",")
     # The alarm: if the launcher dies while it sends the payload, stdin may not end.
-    run = f"signal.alarm({_LOADING_S});exec(zlib.decompress(sys.stdin.buffer.read({size})))"
-    return f"import signal,sys,zlib;{old};{run}".replace(", ", ",")
+    alarm = f"signal.alarm({_LOADING_S})"
+    if not keeps:
+        read = f"sys.stdin.buffer.read({len(payload)})"
+        return f'-c "{begin}{alarm};exec(zlib.decompress({read}))"'
+    lines = f"{alarm}\n{_LOADER}".replace("SIZE", str(len(payload))).strip().replace("\n", "@")
+    return (
+        f'-c "{begin}exec(sys.argv[1].replace(chr(64),chr(10)))" "{lines}" '
+        f'"${{XDG_CACHE_HOME:-$HOME/.cache}}/{KEPT}/{checksum.compute(payload)}" {SAYS}'
+    )
+
+
+# Line ends are sent as `@`. What the host keeps is run only if it has the checksum. No more than
+# the payload may be read from stdin: the agent reads what follows.
+_LOADER = """
+import os
+code=unkept=bytes()
+try:
+ from _blake2 import blake2b
+ kept=os.open(sys.argv[2],os.O_NONBLOCK)
+ while len(code)<=SIZE:
+  part=os.read(kept,SIZE+1-len(code))
+  if not part: break
+  code+=part
+ os.close(kept)
+ has=blake2b(code,digest_size=20).hexdigest()==os.path.basename(sys.argv[2])
+except(ImportError,OSError):
+ has=False
+os.write(1,(sys.argv[3]+str(has)+chr(10)).encode())
+if not has:
+ code=bytes()
+ while len(code)<SIZE:
+  part=os.read(0,SIZE-len(code))
+  if not part: break
+  code+=part
+ unkept=code
+exec(zlib.decompress(code))
+"""

@@ -2,6 +2,7 @@
 
 import math
 import os
+import re
 import signal
 import time
 from collections.abc import Callable, Iterable, Iterator
@@ -122,6 +123,8 @@ def _get_frame_ranks(frame: Message | Data | Raw) -> Iterable[int]:
 _MOST_ERRORS = 8192
 _PIPE_HOLDS = 1 << 16  # by default; a user's pipes have a limit on their total size
 _MOST_READ = 1 << 18
+# What the loader says; see `bootstrap.SAYS`.
+_LOADING = re.compile(rb"mcjax-launch-payload:(True|False)\r?\n")
 # Beginning or parts of the names of the agent's files.
 _STREAMED = b"<mcjax-launch>/"
 _INSTALLED = tuple(
@@ -313,7 +316,14 @@ class AgentConnection:
             self._on_end(self, str(error))
 
     def _skip_noise(self, data: bytes) -> bytes:
-        before, magic, after = (self.noise + data).partition(frames.MAGIC)
+        noise = self.noise + data
+        if self.client and (found := _LOADING.search(noise)) is not None:
+            noise = noise[: found.start()] + noise[found.end() :]
+            loading = messages.Loading(found[1] == b"True")
+            if self._trace is not None:
+                self._trace(f"line from {self.host.name}: {loading!r}")
+            self._on_frame(self, loading)
+        before, magic, after = noise.partition(frames.MAGIC)
         self.greeted = bool(magic)
         if self.greeted:  # what was printed at the login explains no later end
             self._read_errors()

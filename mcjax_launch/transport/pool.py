@@ -23,7 +23,7 @@ from mcjax_launch.transport.remote_commands import Transport
 from mcjax_launch.wire import exit_status, frames
 from mcjax_launch.wire.codec import Message
 from mcjax_launch.wire.frames import Data, Raw
-from mcjax_launch.wire.messages import Bye, Greeting, NothingLeft, Ping
+from mcjax_launch.wire.messages import Bye, Greeting, Loading, NothingLeft, Ping
 from mcjax_launch.wire.signals import ENDING, get_signal_name
 from mcjax_launch.wire.value import Value
 
@@ -294,11 +294,14 @@ class AgentPool:
         self._enter(link, LinkState.GREETING, limit)
         if link.rests:
             link.serve_again()
-        elif not host.is_local:
-            from mcjax_launch.transport import bootstrap  # as only other hosts need
-
-            link.send_raw(bootstrap.build_payload(self._transport.features))
+        elif not host.is_local and not self._transport.hosts_keep_code:
+            self._send_code(link)
         self.links.append(link)
+
+    def _send_code(self, link: AgentConnection) -> None:
+        from mcjax_launch.transport import bootstrap  # as only other hosts need
+
+        link.send_raw(bootstrap.build_payload(self._transport.features))
 
     def stop(self, limit_s: float) -> None:
         """Start no more agents, and end agents that have not greeted, because they have no ranks.
@@ -347,6 +350,9 @@ class AgentPool:
                 return
             case Ping():
                 return
+            case Loading():
+                if not frame.has_code:
+                    self._send_code(link)
             case Greeting():
                 self._enter(link, LinkState.SERVING)
                 self._pace.increase_limit()

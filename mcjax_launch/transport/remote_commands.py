@@ -67,6 +67,7 @@ def make_script(
     or_python3: bool,
     features: frozenset[str],
     *,
+    keeps: bool = False,
     devices: str = "",
 ) -> str:
     """Return a POSIX shell command that runs the agent on a host from the payload on stdin.
@@ -75,6 +76,7 @@ def make_script(
         python: path or name of an interpreter on the host.
         or_python3: use python3 if there is no `python`.
         features: names of the features in the payload.
+        keeps: True if the host may keep the payload, and is sent it only if it asks.
         devices: value of CUDA_VISIBLE_DEVICES unless the host's environment sets it; "" for none.
 
     Raises:
@@ -91,8 +93,8 @@ def make_script(
     if bad := _UNQUOTABLE & set(devices):
         raise LaunchError(f"GPUs {devices}: {min(bad)!r} is not allowed in their names")
     chosen = f': "${{{_CUDA}={devices}}}"; export {_CUDA}; ' if devices else ""
-    code = bootstrap.make_loader_code(features)
-    return f'p="{python}"; {other}{chosen}exec "$p" -I -S -c "{code}"'
+    loader = bootstrap.make_loader(features, keeps=keeps)
+    return f'p="{python}"; {other}{chosen}exec "$p" -I -S {loader}'
 
 
 def make_ssh_argv(host: Host, script: str) -> list[str]:
@@ -190,7 +192,10 @@ def make_remote_argv(host: Host, job: Job, features: frozenset[str]) -> list[str
     """Return the command line that starts an agent with these features on another host."""
     or_python3 = not (host.python or job.python_given)
     via = job.via
-    text = make_script(host.python or job.python, or_python3, features, devices=host.devices)
+    keeps = not job.no_host_cache
+    text = make_script(
+        host.python or job.python, or_python3, features, keeps=keeps, devices=host.devices
+    )
     if via not in CLIENTS:
         return make_ssh_argv(host, text) if via == "ssh" else make_template_argv(via, host, text)
     from mcjax_launch.schedulers import load_driver
@@ -274,6 +279,7 @@ class Transport:
         features: names of the features that agents need.
 
     Attributes:
+        hosts_keep_code: True if agents' code is sent only to hosts that ask for it.
         resting: called with a host; returns the pipes of its agent from an earlier run, or None.
 
     """
@@ -281,6 +287,7 @@ class Transport:
     def __init__(self, job: Job, features: Collection[str]) -> None:
         self._job = job
         self.features = frozenset(features)
+        self.hosts_keep_code = not job.no_host_cache
         self.resting: Callable[[Host], Pipes | None] = lambda host: None
         self._local: Pipes | None = None
         self._files_limit: system.Limit | None = None

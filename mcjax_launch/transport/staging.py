@@ -59,7 +59,7 @@ class StagedContent:
         note: Callable[[str], object] = lambda line: None,
     ) -> None:
         self._entries = list_entries(paths, cwd)
-        self._keeps = keeps and bool(paths)
+        self._keeps = keeps
         self._note = note
         self._listed: list[StageEntry] = []  # of the first entries, with their checksums
         self._packed: Compressed | None = None  # that list
@@ -97,7 +97,7 @@ class StagedContent:
             entry = self._listed[number]
             yield encode_message(entry)
             if number in self._contents:
-                yield from _iterate_pieces(self._contents[number])
+                yield encode_raw("", 0, self._contents[number])
             else:
                 yield from self._iterate_again(number, entry)
 
@@ -251,9 +251,3 @@ def _read_pieces(path: str, most: int | None = None) -> Iterator[bytes]:
                 yield piece
     except OSError as error:
         raise LaunchError(f"--sync: {path}: {error.strerror}") from None
-
-
-def _iterate_pieces(data: bytes | memoryview) -> Iterator[bytes]:
-    view = memoryview(data)
-    for at in range(0, len(view), _PIECE):
-        yield encode_raw("", 0, view[at : at + _PIECE])

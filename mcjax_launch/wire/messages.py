@@ -281,6 +281,15 @@ class Ping(ToAgent, ToLauncher):
 # --- agent to launcher ---
 
 
+class Loading(Message):
+    """The loader runs on the host; it has the agent's code, or waits for it.
+
+    It comes as a line of text, because the loader cannot import this module yet.
+    """
+
+    has_code: bool
+
+
 class Greeting(ToLauncher):
     """First message of an agent; `portable` is True if its system is not Linux."""
 

@@ -2,6 +2,7 @@
 
 import os
 import re
+import shlex
 import shutil
 import signal
 import subprocess
@@ -15,6 +16,8 @@ from jobs import Jobs, eventually, shell_script
 from remote import FAKE_SSH
 
 from mcjax_launch.transport import bootstrap
+from mcjax_launch.transport.remote_commands import make_script
+from mcjax_launch.wire.frames import MAGIC
 
 # The silence of hosts and the patience for their greetings: 2.4 and 2.8 s.
 SOON = {"MCJAX_TEST_TIME_SCALE": "0.2"}
@@ -23,7 +26,8 @@ SOON = {"MCJAX_TEST_TIME_SCALE": "0.2"}
 def test_all_agent_imports_are_streamed() -> None:
     """In an interpreter that cannot see the installed package."""
     every = frozenset(("check", "preload"))
-    code = bootstrap.make_loader_code(every).replace("exec(", "sys.argv=['x'];exec(")
+    code = shlex.split(bootstrap.make_loader(every, keeps=False))[1]
+    code = code.replace("exec(", "sys.argv=['x'];exec(")
     done = subprocess.run(
         [sys.executable, "-I", "-S", "-c", code],
         input=bootstrap.build_payload(every),
@@ -31,6 +35,59 @@ def test_all_agent_imports_are_streamed() -> None:
     )
     assert b"mcjax-launch agent" in done.stdout, done.stderr
     assert done.stderr == b""
+
+
+def start_loader(cache: Path, payload: bytes) -> bytes:
+    """What a host's loader and its agent say first, with this on their standard input."""
+    script = make_script(sys.executable, False, frozenset(), keeps=True)
+    done = subprocess.run(
+        ["sh", "-c", script],
+        input=payload,
+        capture_output=True,
+        env={"XDG_CACHE_HOME": str(cache), "PATH": os.environ["PATH"]},
+    )
+    said, _, rest = done.stdout.partition(b"\n")
+    assert done.stderr == b"" and rest.startswith(MAGIC), done.stderr
+    return said
+
+
+@pytest.mark.parametrize("damage", ["", "changed", "cut", "longer", "a folder"])
+def test_host_keeps_the_agents_code(tmp_path: Path, damage: str) -> None:
+    """It is run only if it is what the launcher would send."""
+    payload = bootstrap.build_payload(frozenset())
+    lacks, has = (f"{bootstrap.SAYS}{word}".encode() for word in (False, True))
+    assert start_loader(tmp_path, payload) == lacks
+    assert start_loader(tmp_path, b"") == has
+    [kept] = (tmp_path / bootstrap.KEPT).iterdir()
+    assert kept.read_bytes() == payload
+    if not damage:
+        return
+    kept.write_bytes(
+        {"changed": payload[:-9] + bytes(9), "cut": payload[:-1]}.get(damage, payload + b"x")
+    )
+    if damage == "a folder":
+        kept.unlink()
+        kept.mkdir()
+    assert start_loader(tmp_path, payload) == lacks
+    assert start_loader(tmp_path, payload) == (lacks if damage == "a folder" else has)
+
+
+def test_host_without_a_home_is_sent_the_code(jobs: Jobs) -> None:
+    for value in ("/dev/null", "relative", "/nonexistent/cache"):
+        ended = jobs.run(
+            *("--hosts", "a", "--via", FAKE_SSH, "true"), env={"XDG_CACHE_HOME": value}
+        )
+        assert (ended.status, ended.stderr) == (0, "")
+
+
+def test_code_is_sent_again_only_where_nothing_is_kept(jobs: Jobs) -> None:
+    said = []
+    for options in ([], [], ["--no-host-cache"]):
+        command = ("--hosts", "a", "--via", FAKE_SSH, *options, "true")
+        ended = jobs.run(*command, env={"MCJAX_DEBUG": "frames"})
+        assert ended.status == 0
+        said.append(re.findall(r"Loading\(has_code=(\w+)\)", ended.stderr))
+    assert said == [["False"], ["True"], []]
 
 
 @pytest.mark.parametrize("words", [["train.py"], ["-m", "train"], [sys.executable, "train.py"]])

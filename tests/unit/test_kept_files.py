@@ -26,7 +26,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def keep(folder: Path, content: bytes, kept: KeptFiles | None = None) -> str:
     (folder.parent / "sent").write_bytes(content)
     with io.FileIO(folder.parent / "sent") as file:
-        (kept or KeptFiles(str(folder))).keep(compute(content), file)
+        (kept or KeptFiles(str(folder))).keep(compute(content), len(content), file)
     return compute(content)
 
 
@@ -69,7 +69,7 @@ def test_content_that_is_not_as_announced_is_not_kept(folder: Path) -> None:
     """As that of a file that was written to while it was sent."""
     (folder.parent / "sent").write_bytes(b"half of the new con")
     with io.FileIO(folder.parent / "sent") as file:
-        KeptFiles(str(folder)).keep(compute(b"a content"), file)
+        KeptFiles(str(folder)).keep(compute(b"a content"), 9, file)
     assert os.listdir(folder) == []
 
 
@@ -79,7 +79,7 @@ def test_full_disk_keeps_nothing(folder: Path, monkeypatch: pytest.MonkeyPatch) 
     with io.FileIO(folder.parent / "sent") as file:
         resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 16, before[1]))
         try:
-            KeptFiles(str(folder)).keep(compute(bytes(1 << 17)), file)
+            KeptFiles(str(folder)).keep(compute(bytes(1 << 17)), 1 << 17, file)
         finally:
             resource.setrlimit(resource.RLIMIT_FSIZE, before)
     assert os.listdir(folder) == []

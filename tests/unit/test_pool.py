@@ -15,7 +15,7 @@ from mcjax_launch.transport import bootstrap, pool
 from mcjax_launch.transport.pool import AgentPool, Failure
 from mcjax_launch.transport.remote_commands import Transport
 from mcjax_launch.wire.frames import PING_S, SILENCE_S, UNCHANGED
-from mcjax_launch.wire.messages import VERSION, Bye, Greeting, NothingLeft, Ping
+from mcjax_launch.wire.messages import VERSION, Bye, Greeting, Loading, NothingLeft, Ping
 
 JOB = Job(program=("true",), python="python3", chdir="/", start_timeout=900.0)
 HELLO, BYE = Greeting(VERSION), Bye((), ())
@@ -40,7 +40,8 @@ class Agents:
             SimpleNamespace(  # type: ignore[arg-type]
                 start=lambda host: None,
                 get_greeting_limit_s=self._transport.get_greeting_limit_s,
-                features=(),
+                features=frozenset(),
+                hosts_keep_code=True,
             ),
             SimpleNamespace(dispatch_ready=self._turn),  # type: ignore[arg-type]
             1,
@@ -84,6 +85,18 @@ Make = Callable[..., Agents]
 @pytest.fixture
 def agents_of(monkeypatch: pytest.MonkeyPatch) -> Make:
     return partial(Agents, monkeypatch)
+
+
+# --- the agents' code ---
+
+
+def test_code_is_sent_to_hosts_that_lack_it(agents_of: Make) -> None:
+    agents = agents_of("a", "b")
+    assert [link.raw for link in agents.made] == [b"", b""]
+    agents.made[0].says(Loading(has_code=True))
+    agents.made[1].says(Loading(has_code=False))
+    assert [link.raw for link in agents.made] == [b"", bootstrap.build_payload(frozenset())]
+    assert agents.frames == [Loading(True), Loading(False)]
 
 
 # --- how many at a time ---

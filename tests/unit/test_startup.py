@@ -26,6 +26,7 @@ from mcjax_launch.wire.messages import (
     Greeting,
     HostFacts,
     Lacks,
+    Loading,
     Prepare,
     Refused,
     StageEntry,
@@ -66,6 +67,7 @@ class Start:
             CoordinatorTried: self.startup.on_coordinator_tried,
             Refused: self.startup.on_refusal,
             Lacks: self.startup.on_lacks,
+            Loading: lambda link, loading: self.startup.on_loading(link),
         }
         acts[type(message)](self.links[number], message)
 
@@ -221,6 +223,17 @@ def test_preparing_agent_may_be_silent(start_on: Make) -> None:
     assert [link.patience_s for link in start.links] == [20, 20]
     start.answer(0)
     assert [link.patience_s for link in start.links] == [0, 20]
+
+
+def test_agent_is_asked_while_it_loads(start_on: Make) -> None:
+    """So that a round trip is saved."""
+    start = start_on("a", "b")
+    start.says(1, Loading(has_code=True))
+    assert [len(link.sent) for link in start.links] == [0, 1]
+    start.greet()
+    assert [len(link.sent) for link in start.links] == [1, 1]
+    start.answer(0, 1)
+    assert start.links[1].sent[1:] == [TryCoordinator(("10.0.0.1",), 4000)]
 
 
 @pytest.mark.parametrize("keeps", [False, True])

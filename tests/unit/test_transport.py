@@ -153,5 +153,11 @@ def test_malformed_template_is_refused(template: str) -> None:
         make_template_argv(template, HOST, "x")
 
 
-def test_the_loader_needs_no_quoting() -> None:
-    assert not set("'\"\\$`!\n") & set(bootstrap.make_loader_code(frozenset()))
+@pytest.mark.parametrize("keeps", [True, False])
+def test_the_loader_needs_no_quoting(keeps: bool) -> None:
+    loader = bootstrap.make_loader(frozenset(), keeps=keeps)
+    folder = "${XDG_CACHE_HOME:-$HOME/.cache}/"
+    assert loader.count(folder) == keeps
+    words = loader.replace(folder, "/").split('"')
+    assert not set("'\\$`!\n") & set("".join(words))
+    assert "".join(words[::2]).split() == ["-c", *([bootstrap.SAYS] if keeps else [])]
