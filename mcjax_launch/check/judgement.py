@@ -155,6 +155,20 @@ def _select(hosts: Hosts, name: str) -> Hosts:
     return {host: told for host, told in hosts.items() if told.get(name)}
 
 
+def judge_program(hosts: Hosts, name: str, folders: Mapping[str, str]) -> Findings:
+    """Judge the hosts' copies of PROGRAM, which is `name` in the folder of each host."""
+    copies = {host: told.get("sources", {}).get(folders[host]) for host, told in hosts.items()}
+    for host, copy in copies.items():
+        if not copy:
+            cure = f"copy it there, or start the job with --sync {name}"
+            yield Judgement("program", f"{name} is not in {folders[host]}", (host,), "error", cure)
+    found = {host: {"copy": copy} for host, copy in copies.items() if copy}
+    cure = "make them equal, or start the job with --sync: ranks would run different programs"
+    yield from compare_hosts(
+        "program", found, lambda told: f"{name}, SHA-256 {told['copy'][:12]}", "error", cure
+    )
+
+
 def _describe_missing_folder(told: ProbeOutput) -> str:
     missing = told["folder"] in told.get("missing", ())
     return f"{told['folder']}: no such directory" if missing else ""

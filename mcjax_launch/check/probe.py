@@ -21,6 +21,9 @@ if TYPE_CHECKING:
 MARK = "mcjax-check: "
 #: Variable with the working directories of the job's hosts, as JSON.
 FOLDERS = "MCJAX_CHECK_FOLDERS"
+#: Variable with PROGRAM to look for, as JSON: the hosts' working directories, the paths in them,
+#: and whether it is a module. It is not set without a PROGRAM.
+SOURCES = "MCJAX_CHECK_SOURCES"
 # Set if there is a hook, which fills in initialize() without arguments.
 _HOOK = "MCJAX_HOOK_SOCKET"
 # Path of the socket at which rank 0 listens, unless its jax needs an address.
@@ -98,7 +101,32 @@ def read_shm_kib() -> tuple[int, int]:
 def list_missing_folders() -> list[str]:
     """Return those of the job's working directories that this host lacks."""
     folders = json.loads(os.environ.get(FOLDERS, "[]"))
-    return [folder for folder in folders if not os.path.isdir(os.path.expanduser(folder))]
+    return [folder for folder in folders if not os.path.isdir(resolve_folder(folder))]
+
+
+def resolve_folder(folder: str) -> str:
+    """Return the path of a working directory; a relative path begins where a login does."""
+    return os.path.join(os.environ.get("PWD") or os.getcwd(), os.path.expanduser(folder))
+
+
+def compute_checksums() -> dict[str, str]:
+    """Return the SHA-256 of PROGRAM's file as a job has it that begins in each of the directories.
+
+    A directory without that file is missing.
+    """
+    import hashlib
+
+    folders, paths, is_module = json.loads(os.environ.get(SOURCES, "[[], [], false]"))
+    more = sys.path[1:] if is_module else []  # without the folder of this file
+    found: dict[str, str] = {}
+    for folder in folders:
+        here = resolve_folder(folder)
+        starts = [here if os.path.isdir(here) else os.path.expanduser("~"), *more]
+        places = (os.path.join(start, path) for start in starts for path in paths)
+        for place in filter(os.path.isfile, places):
+            with open(place, "rb") as file:
+                found.setdefault(folder, hashlib.sha256(file.read()).hexdigest())
+    return found
 
 
 def list_gpus() -> list[list[Any]]:
@@ -202,6 +230,7 @@ FACTS = {
     "memory_kib": read_memory_kib,
     "shm_kib": read_shm_kib,
     "missing": list_missing_folders,
+    "sources": compute_checksums,
     "gpus": list_gpus,
 }
 

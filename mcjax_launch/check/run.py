@@ -1,5 +1,7 @@
 """The whole check: a job whose ranks report what they find, and add up numbers of all devices."""
 
+from __future__ import annotations
+
 import contextlib
 import json
 import os
@@ -17,6 +19,7 @@ from mcjax_launch.check.judgement import (
     judge_hosts,
     judge_internals,
     judge_mtls,
+    judge_program,
     judge_reach,
     judge_sum,
     merge_findings,
@@ -32,6 +35,7 @@ from mcjax_launch.ranks import format_count
 from mcjax_launch.runs.rank_run import RankRun
 from mcjax_launch.wire import exit_status
 from mcjax_launch.wire.signals import ENDING
+from mcjax_launch.wire.value import Value
 
 #: Variables of the check's programs: leave the GPUs' memory to jobs that may be running there.
 OWN_VARIABLES = (("XLA_PYTHON_CLIENT_PREALLOCATE", "false"),)
@@ -39,7 +43,27 @@ OWN_VARIABLES = (("XLA_PYTHON_CLIENT_PREALLOCATE", "false"),)
 _START_S, _WHOLE_S = 60.0, 120.0
 
 
-def run(job: Job, hosts: Sequence[Host], say: Callable[[str], object]) -> list[Judgement]:
+class CheckedProgram(Value):
+    """The PROGRAM of a job, whose copies the check compares.
+
+    Args:
+        name: as the user has written it.
+        paths: paths at which a host may have it; see `program_copies.list_source_paths`.
+        is_module: True if it may be in any folder of the ranks' sys.path.
+
+    """
+
+    name: str
+    paths: tuple[str, ...]
+    is_module: bool = False
+
+
+def run(
+    job: Job,
+    hosts: Sequence[Host],
+    say: Callable[[str], object],
+    program: CheckedProgram | None = None,
+) -> list[Judgement]:
     """Run the check's job, and return all findings.
 
     If hosts cannot be reached or cannot run their ranks, the job runs on the other hosts.
@@ -48,6 +72,7 @@ def run(job: Job, hosts: Sequence[Host], say: Callable[[str], object]) -> list[J
         job: job that a run without --check would start; its program does not matter.
         hosts: hosts of the job.
         say: called with progress messages.
+        program: PROGRAM whose copies to compare; None for none.
 
     Raises:
         LaunchError: the user has ended the check.
@@ -61,7 +86,7 @@ def run(job: Job, hosts: Sequence[Host], say: Callable[[str], object]) -> list[J
             return merge_findings(judge_reach(failed, []))
         say(f"checking {format_count(len(left), 'host')} ...")
         try:
-            found = _run_job(job, left, front)
+            found = _run_job(job, left, front, program)
         except HostsFailed as error:
             reasons = {**failed, **error.reasons}  # in the order in which hosts failed
             failed = {host.name: reasons[host.name] for host in hosts if host.name in reasons}
@@ -70,7 +95,9 @@ def run(job: Job, hosts: Sequence[Host], say: Callable[[str], object]) -> list[J
             return merge_findings([*judge_reach(failed, names), *found])
 
 
-def _run_job(job: Job, hosts: Sequence[Host], front: Front) -> list[Judgement]:
+def _run_job(
+    job: Job, hosts: Sequence[Host], front: Front, program: CheckedProgram | None
+) -> list[Judgement]:
     """Run the check's job on these hosts, and return what follows from what its ranks print.
 
     Raises:
@@ -79,7 +106,7 @@ def _run_job(job: Job, hosts: Sequence[Host], front: Front) -> list[Judgement]:
 
     """
     attempts: list[Attempt] = []
-    checking = make_check_job(job, hosts)
+    checking = make_check_job(job, hosts, program)
     without_folders = [host.copy_with(chdir=None) for host in hosts]
     try:
         outcome = entry.run(checking, without_folders, ended=attempts.append, front=front)
@@ -98,6 +125,7 @@ def _run_job(job: Job, hosts: Sequence[Host], front: Front) -> list[Judgement]:
     by_host = merge_by_host(told, folders)
     return [
         *judge_hosts(by_host),
+        *(judge_program(by_host, program.name, _list_starts(job, hosts)) if program else ()),
         *(judge_mtls(job, by_host) if by_host else ()),
         *(() if job.uses_cpu else judge_gpus(by_host)),
         *judge_internals(by_host),
@@ -145,18 +173,32 @@ def merge_by_host(
 
 def _get_folder(job: Job, host: Host) -> str:
     """Return the working directory that the user has chosen for a host; "" for none."""
+    if host.chdir and host.is_local:  # the program of the check runs elsewhere
+        return os.path.abspath(os.path.expanduser(host.chdir))
     return host.chdir or (job.chdir if job.chdir_given else "")
 
 
-def make_check_job(job: Job, hosts: Sequence[Host]) -> Job:
-    """Return a copy of the job that runs the probe as its program, on these hosts."""
+def _list_starts(job: Job, hosts: Sequence[Host]) -> dict[str, str]:
+    """Return the working directory of each host's ranks, by the host's name, if it exists there."""
+    return {host.name: _get_folder(job, host) or job.chdir for host in hosts}
+
+
+def make_check_job(job: Job, hosts: Sequence[Host], checked: CheckedProgram | None = None) -> Job:
+    """Return a copy of the job that runs the probe as its program, on these hosts.
+
+    The probe looks for the copies of PROGRAM if `checked` is given.
+    """
     program = os.path.abspath(probe.__file__)
+    own = [*OWN_VARIABLES]
+    if checked is not None:
+        starts = sorted({*_list_starts(job, hosts).values()})
+        own.append((probe.SOURCES, json.dumps([starts, checked.paths, checked.is_module])))
     folders = sorted({folder for host in hosts if (folder := _get_folder(job, host))})
     return job.copy_with(
         program=(os.path.basename(program),),
         num_processes=sum(host.slots for host in hosts),
         chdir_given=False,
-        env=(*OWN_VARIABLES, (probe.FOLDERS, json.dumps(folders)), *job.env),
+        env=(*own, (probe.FOLDERS, json.dumps(folders)), *job.env),
         sync=(program,),
         preload=(),  # a rank tells what its host has, and then imports jax
         show=frozenset(),

@@ -15,6 +15,7 @@ from mcjax_launch.check.judgement import Judgement, format_last_line, format_lin
 from mcjax_launch.console.prefix import wants_colour
 from mcjax_launch.errors import LaunchError
 from mcjax_launch.job.plan import count_ranks_by_host
+from mcjax_launch.job.program_copies import list_source_paths
 from mcjax_launch.options.options import Options
 from mcjax_launch.ranks import format_count
 from mcjax_launch.report import files
@@ -72,7 +73,8 @@ def _check_path(path: str) -> None:
 def _run(options: Options) -> tuple[list[Judgement], str]:
     """Run the check; return its findings, and its size in words, such as "4 ranks on 2 hosts"."""
     # Ignore variables that set options of other command lines.
-    used = {name: getattr(options, name) for name in FOR_CHECK}
+    used = {name: getattr(options, name) for name in FOR_CHECK - {"module"}}
+    program = _find_program(options)
     options = Options(**used, program=_PROGRAM)
     hosts = find_hosts(options, os.environ)
     here = this_machine.collect_facts(options, hosts, os.environ, lambda text: None)
@@ -81,11 +83,20 @@ def _run(options: Options) -> tuple[list[Judgement], str]:
     if job.mtls != "off":
         job = choose_mtls(job, hosts, os.environ, None)
     say = (lambda text: None) if options.quiet else _say
-    findings = run.run(job, hosts, say)
+    findings = run.run(job, hosts, say, program)
     return (
         findings,
         f"{format_count(job.num_processes, 'rank')} on {format_count(len(hosts), 'host')}",
     )
+
+
+def _find_program(options: Options) -> run.CheckedProgram | None:
+    """Return the PROGRAM whose copies to compare; None for none, or if a job would send it."""
+    if not options.program or options.sync:
+        return None
+    paths = list_source_paths(options)
+    name = options.program[0] if options.module else paths[0]
+    return run.CheckedProgram(name, paths, options.module)
 
 
 def _say(text: str) -> None:

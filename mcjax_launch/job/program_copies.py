@@ -3,11 +3,11 @@
 from collections import Counter
 from collections.abc import Mapping, Sequence
 
-from mcjax_launch.job.job import Job
+from mcjax_launch.options.options import Options
 from mcjax_launch.wording import format_names
 
 
-def list_source_paths(job: Job) -> tuple[str, ...]:
+def list_source_paths(job: Options) -> tuple[str, ...]:
     """Return the paths at which a host may have PROGRAM's source, relative to the ranks' folder."""
     if job.module:
         path = job.program[0].replace(".", "/")

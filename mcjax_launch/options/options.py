@@ -342,7 +342,8 @@ class DebuggingOptions(OptionGroup, title="Debugging", kw_only=True):
         help="Write what happens, as it happens, to FILE, a FIFO or a descriptor: JSON lines.",
     )
     check: bool = declare_flag(
-        "Run no PROGRAM; report whether a job would work on these hosts.",
+        "Run no PROGRAM; report whether a job would work on these hosts, and whether all have the "
+        "same PROGRAM, if that is given.",
         in_project=False,
         only_command="prints a list",
     )

@@ -8,6 +8,7 @@ from itertools import pairwise
 
 from mcjax_launch.errors import LaunchError
 from mcjax_launch.job.job import is_python
+from mcjax_launch.job.program_copies import list_source_paths
 from mcjax_launch.machine import known_schedulers
 from mcjax_launch.options.kinds import HIGHEST_PORT
 from mcjax_launch.options.option import Option
@@ -15,7 +16,7 @@ from mcjax_launch.options.options import BatchOptions, Options
 
 #: Options that have an effect on --check.
 FOR_CHECK = frozenset(
-    {"check", "num_processes", "python", "chdir", "env", "env_file", "no_hook"}
+    {"check", "module", "num_processes", "python", "chdir", "env", "env_file", "no_hook"}
     | {"cpu_devices"}
     | {"tpu_chips_per_process", "report"}
     | {"gpus_per_process", "cpu_transfers", "bind_cores", "hosts", "procs_per_host", "via"}
@@ -58,9 +59,10 @@ def check(options: Options, given: Set[str], environ: Mapping[str, str]) -> None
 
 def _check_check(options: Options, given: Set[str]) -> None:
     """Refuse options that have no effect on --check."""
-    if options.program:
+    if options.program and not list_source_paths(options):
         raise LaunchError(
-            f"--check runs a program of its own: leave out {options.program[0]}, or --check"
+            f"--check compares the hosts' copies of a Python file or, with -m, of a module; leave "
+            f"out {options.program[0]}"
         )
     if options.emit is not None:
         raise LaunchError("--check cannot be combined with --emit: run it on the hosts")

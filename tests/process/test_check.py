@@ -1,5 +1,6 @@
 """--check over stand-ins for hosts, none of which can run JAX: the sum is in tests/jax."""
 
+import hashlib
 import json
 import os
 import re
@@ -39,12 +40,12 @@ def environment(folder: Path, **versions: str) -> Path:
     return folder / "bin" / "python"
 
 
-def check(jobs: Jobs, *args: object, **env: str) -> Ended:
-    return jobs.run("--check", *args, env=env)
+def check(jobs: Jobs, *args: object, cwd: Path | None = None, **env: str) -> Ended:
+    return jobs.run("--check", *args, env=env, cwd=cwd)
 
 
-def over(jobs: Jobs, hosts: object, *args: object, **env: str) -> Ended:
-    return check(jobs, "--via", FAKE_SSH, "--hosts", hosts, *args, **env)
+def over(jobs: Jobs, hosts: object, *args: object, cwd: Path | None = None, **env: str) -> Ended:
+    return check(jobs, "--via", FAKE_SSH, "--hosts", hosts, *args, cwd=cwd, **env)
 
 
 def some_hosts(tmp_path: Path, *lines: str) -> Path:
@@ -101,6 +102,44 @@ def test_check_examines_each_host_despite_failures_of_others(
     assert found["cores", "a", "b", "c", "f"][1] == str(len(os.sched_getaffinity(0)))
     assert found["clock", "a", "b", "c", "f"][0] == "ok"
     assert found["sum",][0] == "error" and "this is no jax" in found["sum",][1]
+
+
+@pytest.mark.parametrize("words", [["train.py", "--lr", "3"], ["-m", "train"]])
+def test_check_compares_copies_of_the_program(jobs: Jobs, tmp_path: Path, words: list[str]) -> None:
+    python = environment(tmp_path / "env", jax="0.10.2", jaxlib="0.10.2")
+    for host, text in {"a": "x = 1\n", "b": "x = 2\n", "c": "x = 1\n", "d": ""}.items():
+        (tmp_path / host).mkdir()
+        if text:
+            (tmp_path / host / "train.py").write_text(text)
+    path = tmp_path / "check.json"
+    hosts = some_hosts(tmp_path, *(f"{host} python={python} chdir={host}" for host in "abcd"))
+    ended = over(jobs, hosts, "--report", path, *words, cwd=tmp_path)
+    assert ended.status == 1
+    found = json.loads(path.read_text())["findings"]
+    name, same, other = (
+        words[-1],
+        *(hashlib.sha256(x).hexdigest() for x in (b"x = 1\n", b"x = 2\n")),
+    )
+    name = "train" if words[0] == "-m" else "train.py"
+    copies = {tuple(each["hosts"]): each for each in found if each["topic"] == "program"}
+    assert {hosts: (each["verdict"], each["value"]) for hosts, each in copies.items()} == {
+        ("a", "c"): ("ok", f"{name}, SHA-256 {same[:12]}"),
+        ("b",): (
+            "error",
+            f"{name}, SHA-256 {other[:12]}; elsewhere {name}, SHA-256 {same[:12]}",
+        ),
+        ("d",): ("error", f"{name} is not in d"),
+    }
+    assert f"--sync {name}" in copies["d",]["cure"]
+
+
+def test_check_of_a_program_that_a_job_would_send_compares_nothing(
+    jobs: Jobs, tmp_path: Path, bare: str
+) -> None:
+    (tmp_path / "pyproject.toml").write_text("[tool.mcjax-launch]\nsync = ['train.py']\n")
+    (tmp_path / "train.py").touch()
+    ended = check(jobs, "--python", bare, "-C", tmp_path, tmp_path / "train.py", MCJAX_SYNC="x")
+    assert not [line for line in findings(ended) if " program " in line]
 
 
 def test_check_warns_of_a_wrong_clock(jobs: Jobs, tmp_path: Path) -> None:

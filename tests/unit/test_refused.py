@@ -137,7 +137,8 @@ REFUSED: dict[str, str | tuple[str, int]] = {
     "--emit jobset --image x --num-hosts 2 --report run.json train.py": "--emit jobset: each pod has its own launcher, which writes its own report; use {host} in the name, on a volume: --report '/shared/{host}.json'",
     "--emit job --image x --pdb all train.py": "--emit job: pods have no terminal; leave out --pdb",
     # --check
-    "--check x.py": "--check runs a program of its own: leave out x.py, or --check",
+    "--check bash x.sh": "--check compares the hosts' copies of a Python file or, with -m, of a "
+    "module; leave out bash",
     "--check --max-restarts 2": "--check cannot be combined with --max-restarts",
     "--check --num-hosts 2 --coordinator a:1": "--check needs one launcher for all hosts: leave out",
     "--check --report x.html": "--report x.html: the report of --check is JSON; name it *.json",
