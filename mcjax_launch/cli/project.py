@@ -2,22 +2,25 @@
 
 from __future__ import annotations
 
+import os
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import click
 from click.core import ParameterSource
 
 from mcjax_launch.errors import LaunchError
+from mcjax_launch.machine import own_paths
+from mcjax_launch.machine.known_schedulers import find_scheduler
 from mcjax_launch.machine.system import read_regular_file
 from mcjax_launch.options import kinds
 from mcjax_launch.options.option import PROJECT_FILE, Option
 from mcjax_launch.options.options import Options
 
 _TABLE = "[tool.mcjax-launch]"
-# Options that have no part in a job whose hosts a scheduler chooses.
-_OF_OWN_HOSTS = frozenset({"hosts", "via"})
+# Options that name files which decide what runs, as the hosts' Pythons and PYTHONPATH do.
+_FILES = frozenset({"hosts", "env_file"})
 # The name of the table as part of a key. In most projects it is at most a requirement, and without
 # the table the file is not parsed.
 _KEY = re.compile(rb"tool[\"']?\s*\.\s*[\"']?mcjax-launch|mcjax-launch[\"']?\s*(?:\.|=(?!=))")
@@ -35,15 +38,37 @@ def complete(options: Options, context: click.Context) -> Options:
         LaunchError: the table is not valid, or other users can change it.
 
     """
-    left_out = _OF_OWN_HOSTS if options.emit is not None or options.num_hosts else ()
     own = {
         name: value
         for name, value in read_options().items()
-        if name not in left_out and context.get_parameter_source(name) is ParameterSource.DEFAULT
+        if context.get_parameter_source(name) is ParameterSource.DEFAULT
     }
+    for name in _list_irrelevant(options):
+        own.pop(name, None)
     for name in own:
         context.set_parameter_source(name, ParameterSource.DEFAULT_MAP)
-    return options.copy_with(**own)
+    completed = options.copy_with(**own)
+    for name in own.keys() & _FILES:
+        _check_files(name, getattr(completed, name))
+    return completed
+
+
+def _list_irrelevant(options: Options) -> Iterator[str]:
+    """Yield the names of options that the project does not mean for a command line."""
+    if options.emit is not None or options.num_hosts or find_scheduler(os.environ) is not None:
+        yield from ("hosts", "via")  # a scheduler chooses the hosts
+    if options.check:
+        yield "report"  # is that of a job
+
+
+def _check_files(name: str, paths: str | Sequence[str]) -> None:
+    """Refuse files that an option of the project names, if other users can change them."""
+    for path in [paths] if isinstance(paths, str) else paths:
+        if os.path.isfile(path) and (why := own_paths.explain_distrusted_file(path)):
+            raise LaunchError(
+                f"{PROJECT_FILE}: {_TABLE} {name.replace('_', '-')}: {path} decides what runs, and "
+                f"{why}"
+            )
 
 
 def read_options() -> dict[str, Any]:
@@ -75,8 +100,6 @@ def read_options() -> dict[str, Any]:
 
 def _check_owner() -> None:
     """Refuse the table if other users can change it: it may name commands to run."""
-    from mcjax_launch.machine import own_paths
-
     if why := own_paths.explain_distrusted_file(PROJECT_FILE):
         raise LaunchError(f"{PROJECT_FILE}: {_TABLE} may name commands to run, and {why}")
 

@@ -235,14 +235,26 @@ def test_conflict_names_the_file(
     assert capfd.readouterr() == ("", f"mcjax-launch: {CONFLICTS[line, words]}\n")
 
 
+def test_check_does_not_overwrite_the_projects_report(table: Write) -> None:
+    table("report = 'run.html'\nnice = 3")
+    assert read("--check")[0].report is None
+    assert read("--check", "--report", "c.json")[0].report == "c.json"
+    assert read("true")[0].report == "run.html"
+
+
 def test_scheduler_replaces_the_projects_hosts(
-    table: Write, capfd: pytest.CaptureFixture[str]
+    table: Write, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     table("hosts = 'a,b'\nvia = 'ssh -F cfg {host}'\nengine-option = '--partition=gpu'\nnice = 3")
     assert main(["--emit", "slurm", "--num-hosts", "2", "true"]) == 0
     script, err = capfd.readouterr()
     assert "--partition=gpu" in script and "--nice 3" in script and not err
     assert "cfg" not in script
+    monkeypatch.setenv("SLURM_JOB_ID", "1")
+    monkeypatch.setenv("SLURM_JOB_NODELIST", "n[1-2]")
+    options, _ = read("true")
+    assert (options.hosts, options.via, options.nice) == (None, None, 3)
+    monkeypatch.delenv("SLURM_JOB_ID")
     options, _ = read("--num-hosts", "2", "--host-rank", "0", "--coordinator", "h:1", "true")
     assert (options.hosts, options.nice) == (None, 3)
 
@@ -274,6 +286,20 @@ def test_table_behind_a_link_counts_where_it_is(table: Write, tmp_path: Path) ->
     elsewhere.chmod(0o777)
     with pytest.raises(LaunchError, match=f"{elsewhere}: every user can write to it"):
         read("true")
+
+
+@pytest.mark.parametrize("line", ["hosts = 'named'", "env-file = ['named']"])
+def test_files_that_it_names_count(line: str, table: Write) -> None:
+    named = table(line).parent / "named"
+    named.touch(0o644)
+    read("true")
+    named.chmod(0o666)
+    option = line.partition(" ")[0]
+    with pytest.raises(
+        LaunchError, match=rf"\] {option}: named decides what runs, and other users"
+    ):
+        read("true")
+    read("--hosts", "named", "--env-file", "named", "true")
 
 
 @as_root
