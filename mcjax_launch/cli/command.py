@@ -347,7 +347,7 @@ def _find_argument_hints(
         return
     if not any(mark in outcome.message for mark in _TOO_FEW):
         return
-    if program := job.suggested_program:
+    if program := job.suggest_program():
         import shlex
 
         line = shlex.join([NAME, *get_own_words(options, context)])

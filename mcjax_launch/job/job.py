@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os.path
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import takewhile
 
 from mcjax_launch.options.kinds import PROFILE_AFTER_S
@@ -20,7 +20,8 @@ class Job(Options, kw_only=True):
     Durations are in seconds. A timeout of None is no limit; a grace of None is `GRACE_S`.
     """
 
-    suggested_program: tuple[str, ...] = ()  # with coordinates that could not be filled in
+    # Returns PROGRAM with coordinates that could not be filled in, for hints.
+    suggest_program: Callable[[], tuple[str, ...]] = tuple
     program_hint: str = ""  # advice for hosts without PROGRAM's file
     num_processes: int = 1  # of the whole job
     num_hosts: int = 1  # more than 1: each has its own launcher, started by a scheduler

@@ -42,7 +42,7 @@ def _record_plan(launcher: JobLauncher, plan: Plan) -> None:
     """Record the plan in the state, and name its ranks on the console and in log files."""
     job, state = launcher.job, launcher.state
     state.expects_hooks = job.expects_hooks
-    state.suggested = " ".join(job.suggested_program)
+    state.suggest = lambda: " ".join(job.suggest_program())
     labels = make_labels(plan, job.log_dir)
     is_first = launcher.restart == 0
     if is_first:

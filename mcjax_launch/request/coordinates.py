@@ -4,9 +4,13 @@ import os
 import re
 from collections.abc import Sequence
 from itertools import chain
+from typing import TYPE_CHECKING
 
 from mcjax_launch.job.job import Job
 from mcjax_launch.request.program import read_source
+
+if TYPE_CHECKING:
+    from mcjax_launch.request.program_arguments import Arguments
 
 # Words in programs that read their command line, and pass arguments to initialize().
 _READS_ARGUMENTS = re.compile(rb"argv|argparse|click|absl|typer|tyro|fire|hydra|omegaconf")
@@ -15,26 +19,42 @@ _IMPORT = re.compile(rb"^[ \t]*(?:from[ \t]+([\w.]+)[ \t]+import|import[ \t]+([^
 _MOST_MODULES = 50
 
 
-def complete_program(job: Job) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Return PROGRAM and its arguments with missing coordinates, or as a hint would show them.
+def complete_program(job: Job) -> tuple[str, ...]:
+    """Return PROGRAM and its arguments with missing coordinates.
 
-    Returns:
-        Two command lines: the first to run, the second for a hint. Each is empty if there is
-        nothing to fill in, or if the source does not show it.
-
+    It is () if there is nothing to fill in, or if the source does not show it.
     """
-    count = _count_name_words(job)
-    path = _find_source(job, count)
-    source = read_source(path) if path else b""
-    names, given = job.program[:count], job.program[count:]
-    if _joins(source) and _READS_ARGUMENTS.search(source):
-        from mcjax_launch.request.program_arguments import find_arguments
+    names, given, path = _split_program(job)
+    found = _find_arguments(read_source(path) if path else b"")
+    words = found.complete(given) if found is not None else ()
+    return (*names, *words) if words else ()
 
-        if (found := find_arguments(source)) is not None:
-            words, shown = found.complete(given), found.suggest(given)
-            return (*names, *words) if words else (), (*names, *shown) if shown else ()
-    guessed = _guess_arguments(path, source, given)
-    return (), (*names, *guessed) if guessed else ()
+
+def suggest_program(job: Job) -> tuple[str, ...]:
+    """Return PROGRAM and its arguments with missing coordinates, as a hint shows them.
+
+    It reads the program's own modules too, so it takes longer than `complete_program`.
+    """
+    names, given, path = _split_program(job)
+    source = read_source(path) if path else b""
+    found = _find_arguments(source)
+    words = found.suggest(given) if found is not None else _guess_arguments(path, source, given)
+    return (*names, *words) if words else ()
+
+
+def _split_program(job: Job) -> tuple[Sequence[str], Sequence[str], str]:
+    """Return the words that name PROGRAM, its arguments, and the path of its source."""
+    count = _count_name_words(job)
+    return job.program[:count], job.program[count:], _find_source(job, count)
+
+
+def _find_arguments(source: bytes) -> "Arguments | None":
+    """Return the arguments that a source passes to initialize(); None if it does not show them."""
+    if not _joins(source) or not _READS_ARGUMENTS.search(source):
+        return None
+    from mcjax_launch.request.program_arguments import find_arguments
+
+    return find_arguments(source)
 
 
 def get_program_name(job: Job) -> str:

@@ -7,7 +7,7 @@ compared.
 from __future__ import annotations
 
 import signal
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -109,7 +109,7 @@ class RunState(Changing):
         waits: past waits of ranks; None unless a record is written.
         polls: polled positions of main threads; None unless they are polled.
         sequences: programs that ranks have run in order; None if no rank records them.
-        suggested: command that passes PROGRAM its coordinates, if it lacks them; else "".
+        suggest: returns a command that passes PROGRAM its coordinates, if it lacks them; else "".
         expects_hooks: True if each rank's own process is a Python that should load the hook.
         survives: True if the job may outlive a rank's failure: see `launcher.survivors`.
         ended_all: reason, in words, why a failure ended the job although `survives`; else "".
@@ -143,7 +143,7 @@ class RunState(Changing):
     waits: PastWaits | None = None
     polls: PositionPolls | None = None
     sequences: ProgramSequences | None = None
-    suggested: str = ""
+    suggest: Callable[[], str] = str
     expects_hooks: bool = False
     survives: bool = False
     ended_all: str = ""

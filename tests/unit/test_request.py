@@ -12,7 +12,7 @@ from mcjax_launch.errors import LaunchError
 from mcjax_launch.job.describe import format_dry_run
 from mcjax_launch.job.hosts import LOCAL, Host
 from mcjax_launch.options.options import Options
-from mcjax_launch.request import ranks_python, this_machine
+from mcjax_launch.request import coordinates, ranks_python, ready, this_machine
 from mcjax_launch.request.hosts import choose_via, find_hosts
 from mcjax_launch.request.job import make_job
 from mcjax_launch.request.ranks_python import RanksPython
@@ -84,6 +84,31 @@ def test_settings_of_this_machine_complete_the_job() -> None:
     assert (job.chdir, job.chdir_given, job.python, job.python_given) == ("/w", True, "/py", True)
     assert (job.env, job.coordinator) == ((("A", "1"),), "10.0.0.1:7")
     assert (job.num_processes, job.num_hosts, job.host_rank) == (2, 1, 0)
+
+
+def test_own_modules_of_a_program_are_read_for_a_hint_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    program, own = tmp_path / "a.py", tmp_path / "own.py"
+    program.write_text("import own\nown.main()\n")
+    own.write_text(
+        "import fire, jax\ndef main(coordinator, n, i):\n"
+        "    jax.distributed.initialize(coordinator, n, i)\nfire.Fire(main)\n"
+    )
+    read: list[str] = []
+
+    def read_source(path: str) -> bytes:
+        read.append(path)
+        return Path(path).read_bytes()
+
+    monkeypatch.setattr(coordinates, "read_source", read_source)
+    hosts = [Host(name="localhost", slots=2)]
+    job = make_job(options("-n 2 a.py"), hosts, HERE).copy_with(chdir=str(tmp_path))
+    job, _ = ready.complete(job, hosts, options("-n 2 a.py"), {}, print)
+    assert set(read) == {str(program)}
+    words = "--coordinator {coordinator} --n {num_processes} --i {process_id}"
+    assert job.suggest_program() == ("a.py", *words.split())
+    assert str(own) in read
 
 
 def test_shown_ranks_are_parsed() -> None:

@@ -89,7 +89,7 @@ def separate_jobs(view: View) -> Iterator[Finding]:
 
 def _suggest_command(view: View) -> str:
     """Return the command that passes PROGRAM its coordinates, to append to a line; or ""."""
-    command = view.state.suggested
+    command = view.state.suggest()
     return f"; its coordinates come from arguments: run {command}" if command else ""
 
 

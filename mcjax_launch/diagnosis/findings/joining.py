@@ -68,7 +68,7 @@ def wrong_address(view: View) -> Iterator[Finding]:
 
 def _find_cure(view: View) -> str:
     """Return the advice to pass a rank's own coordinates."""
-    command = view.state.suggested
+    command = view.state.suggest()
     return f"{_OWN_ARGUMENTS}; or run {command}" if command else _OWN_ARGUMENTS
 
 
