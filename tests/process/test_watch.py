@@ -192,6 +192,7 @@ def test_watched_folder_excludes_logs_of_the_job(jobs: Jobs, folder: Path) -> No
     ("command", "file", "text"),
     [
         (["-m", "package.train"], "package/train.py", "print('two', flush=True)"),
+        (["-m", "package.inner.train"], "package/other.py", "print('two', flush=True)"),
         (["bash", "run.sh"], "run.sh", "echo two"),
         (["python3", "-u", "script"], "script", "print('two', flush=True)"),
     ],
@@ -199,9 +200,11 @@ def test_watched_folder_excludes_logs_of_the_job(jobs: Jobs, folder: Path) -> No
 def test_each_kind_of_program_is_watched(
     jobs: Jobs, folder: Path, command: list[str], file: str, text: str
 ) -> None:
-    (folder / "package").mkdir()
-    (folder / "package" / "__init__.py").touch()
-    for name in ("package/train.py", "script"):
+    for name in ("package", "package/inner"):
+        (folder / name).mkdir()
+        (folder / name / "__init__.py").touch()
+    (folder / "package" / "inner" / "train.py").write_text("import package.other")
+    for name in ("package/train.py", "package/other.py", "script"):
         (folder / name).write_text("print('one', flush=True)")
     (folder / "run.sh").write_text("echo one")
     words = ["-n", 1, "--watch", *command]

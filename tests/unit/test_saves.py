@@ -7,11 +7,15 @@ import py_compile
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from fakes import Clock
 from jobs import shell_script
 
+from mcjax_launch.cli import watching
+from mcjax_launch.cli.watching import WatchedJob
 from mcjax_launch.errors import LaunchError
 from mcjax_launch.machine.loop import Loop
 from mcjax_launch.options.kinds import may_be_watched
@@ -239,6 +243,29 @@ def test_save_during_the_end_of_the_job_is_waited_for(desk: Desk) -> None:
     assert desk.after(0.2) == "b.py has changed: starting again"
 
 
+def test_job_that_ends_for_a_save_is_not_ended_again_for_the_next(desk: Desk) -> None:
+    desk.save("a.py")
+    assert desk.after(0.2)
+    desk.save("b.py")
+    assert desk.after(0.2) == ""
+    assert desk.saves.is_ready
+    assert desk.said == ["a.py has changed: starting again"]
+
+
+def test_start_removes_what_python_has_compiled_of_saved_modules(
+    desk: Desk, tmp_path: Path
+) -> None:
+    desk.save("a.py", "one = 1")
+    desk.save("b.py", "one = 1")
+    assert desk.after(0.2)
+    desk.saves.begin()
+    kept, removed = (py_compile.compile(str(tmp_path / name)) for name in ("a.py", "b.py"))
+    desk.save("b.py", "two = 2")
+    assert desk.after(0.2)
+    desk.saves.begin()
+    assert (os.path.exists(str(kept)), os.path.exists(str(removed))) == (True, False)
+
+
 def test_wait_for_a_save_is_mentioned_unless_a_save_is_there(desk: Desk) -> None:
     desk.save("a.py")
     desk.saves.leave_console("Enter")
@@ -260,6 +287,25 @@ def test_nothing_starts_until_every_syntax_error_is_corrected(desk: Desk) -> Non
     assert not desk.saves.is_ready
     desk.save("a.py", "()")
     assert desk.after(0.2) == "a.py and b.py have changed: starting again"
+
+
+@pytest.mark.parametrize(
+    ("typed", "runs"), [(b"\n", True), (b"again\n", True), (b"x", False), (b"", False)]
+)
+def test_only_enter_runs_the_job_again(
+    monkeypatch: pytest.MonkeyPatch, typed: bytes, runs: bool
+) -> None:
+    """Ctrl-D passes on what was typed before it; alone it is the end of the input."""
+    requests: list[bool] = []
+    forgotten: list[int] = []
+    job: Any = WatchedJob.__new__(WatchedJob)
+    job._saves = SimpleNamespace(request=lambda: requests.append(True))
+    job._front = SimpleNamespace(loop=SimpleNamespace(forget=forgotten.append))
+    monkeypatch.setattr(watching, "_is_at_terminal", lambda: True)
+    monkeypatch.setattr(os, "read", lambda fd, count: typed)
+    job._read_key()
+    monkeypatch.undo()
+    assert (requests, forgotten) == ([True] * runs, [] if typed else [0])
 
 
 # --- what Python makes of them ---
