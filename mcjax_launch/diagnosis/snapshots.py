@@ -173,6 +173,8 @@ _MAY_SERVE = {
     "/socketserver.py": "a server's loop",
     "/grpc/_server.py": "a server's loop",
 }
+# What runs the program of a session's ranks.
+_RUNPY = ("<frozen runpy>", "/runpy.py")
 # Functions that Python makes of expressions.
 _INLINE = {"<genexpr>", "<listcomp>", "<setcomp>", "<dictcomp>"}
 # At most this many other threads are named.
@@ -503,6 +505,8 @@ class RankSnapshot:
         """Position of the rank: the user's innermost function and line, in words; "" if unknown."""
         if not self.frames:
             return ""
+        if all(frame.file.endswith(_RUNPY) for frame in self.frames):  # our own frames are hidden
+            return "waiting for a call of the session"
         at = self._user_call or 0
         frame = self.frames[at]
         line = self._format_line(frame)

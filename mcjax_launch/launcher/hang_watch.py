@@ -129,13 +129,13 @@ class HangWatch:
     def deadline(self) -> float | None:
         """Time of the next call of `expire`.
 
-        None while no rank can wait for another or the job is paused, while stacks are awaited, and
-        after the search is over.
+        None while no rank can wait for another or the job is paused or idle, while stacks are
+        awaited, and after the search is over.
         """
         state = self._state
         if not state.initialize_calls or state.num_processes < 2 or state.pause.is_on:
             return None
-        if self._awaits_stacks or self._is_over:
+        if self._awaits_stacks or self._is_over or state.activity.is_idle:
             return None
         if self._asked_at is not None or state.activity.heard_at <= self._polled_at:
             return self._next_at

@@ -45,7 +45,7 @@ class TimeLimits:
         times = [] if self._job_s is None else [self._began + self._job_s]
         if self._start_s is not None:
             times.append(self._start_began + self._start_s)
-        if self._stall_s is not None and not self._compiling:
+        if self._stall_s is not None and not self._is_exempt:
             times.append(self._compute_stall_deadline(self._stall_s))
         return min(times, default=None)
 
@@ -68,6 +68,11 @@ class TimeLimits:
         activity = self._state.activity
         reported = activity.usage_at >= activity.active_at + seconds / 2
         return activity.active_at + (seconds if reported else 2 * seconds)
+
+    @property
+    def _is_exempt(self) -> bool:
+        """True while --stall-timeout does not apply."""
+        return self._compiling or self._state.activity.is_idle
 
     @property
     def _compiling(self) -> bool:
@@ -94,7 +99,7 @@ class TimeLimits:
 
     def _check_stall(self, now: float) -> StopReason | None:
         seconds = self._stall_s
-        if seconds is None or self._compiling or now < self._compute_stall_deadline(seconds):
+        if seconds is None or self._is_exempt or now < self._compute_stall_deadline(seconds):
             return None
         self._stall_s = None
         message = f"--stall-timeout: no rank has printed, computed or compiled for {seconds:g} s"

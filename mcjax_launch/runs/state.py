@@ -39,6 +39,7 @@ class Activity:
         usage_at: latest report of ranks' usage by an agent.
         failed_at: latest failure of a rank that ends the job; None if there was none.
         jax_at: first import of jax or compilation in a rank; None if there was none.
+        is_idle: True while the ranks of a session wait for a call.
 
     """
 
@@ -47,6 +48,11 @@ class Activity:
         self.printed_at: float | None = None
         self.failed_at: float | None = None
         self.jax_at: float | None = None
+        self.is_idle = False
+
+    def record_call(self, at: float) -> None:
+        """Record that ranks begin a call, or that the last of them has ended it."""
+        self.active_at = self.heard_at = at
 
     def record_jax_use(self, at: float) -> None:
         """Record that a rank uses JAX."""

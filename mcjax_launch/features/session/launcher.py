@@ -14,6 +14,7 @@ from mcjax_launch.features.session.messages import (
     EndCalls,
     Interrupt,
     MakeCall,
+    Returned,
     Submit,
     Waiting,
 )
@@ -67,6 +68,7 @@ class ClientCalls(LauncherPart):
         super().__init__(launcher)
         self._held: list[bytes] = []  # results that wait until earlier output is written
         self._held_bytes = 0
+        self._making: set[int] = set()  # ranks that make the call
         self._ends = False  # ranks may end: no call follows
 
     def on_begin(self, plan: Plan, now: float) -> None:
@@ -99,6 +101,9 @@ class ClientCalls(LauncherPart):
     def _submit(self, call: SubmittedCall, is_last: bool) -> None:
         self.launcher.kept[NAME] = call
         self._ends |= is_last
+        chosen = call.order.ranks
+        self._making = set(self.launcher.state.ranks if chosen is None else chosen)
+        self._record_change()
         for link in self.launcher.links:
             link.supply(call.iterate_frames(), call.order)
 
@@ -133,6 +138,12 @@ class ClientCalls(LauncherPart):
         waiting = Waiting(tuple(sorted(found)), tuple(dict.fromkeys(found.values())))
         self.launcher.events.values.write((frames.encode_message(waiting),))
 
+    def _record_change(self) -> None:
+        """Record whether ranks make a call: ranks that wait for one do not hang."""
+        activity = self.launcher.state.activity
+        activity.is_idle = not self._making and not self._ends
+        activity.record_call(time.monotonic())
+
     # --- to the client ---
 
     def on_message(
@@ -143,6 +154,9 @@ class ClientCalls(LauncherPart):
             encoded = frames.encode_raw(message.feature, message.number, message.payload)
         else:
             encoded = frames.encode_message(message)
+            if isinstance(message, FromHook) and isinstance(message.message, Returned):
+                self._making.discard(message.rank)
+                self._record_change()
         self._held.append(encoded)
         self._held_bytes += len(encoded)
         self._pass_on()

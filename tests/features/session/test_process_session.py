@@ -395,6 +395,14 @@ def test_restart_starts_new_ranks() -> None:
         assert ranks.exec("'kept' in globals()") == [False] * 3
 
 
+def test_idle_ranks_do_not_stall() -> None:
+    with session(processes=1, stall_timeout=0.5) as ranks:
+        time.sleep(2)
+        assert ranks.exec("1") == [1]
+        with pytest.raises(JobFailed, match="--stall-timeout: no rank has printed"):
+            ranks.exec(SLEEPS)
+
+
 @pytest.mark.parametrize("keyword", ["max_restarts", "min_hosts", "num_hosts"])
 def test_session_refuses_to_lose_its_state(keyword: str) -> None:
     with pytest.raises(TypeError, match=f"'{keyword}' is not for sessions"):

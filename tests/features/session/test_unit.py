@@ -15,6 +15,7 @@ import pytest
 from mcjax_launch.api.call_failed import CallFailed, RankError, describe_errors
 from mcjax_launch.api.call_progress import CallProgress, Due
 from mcjax_launch.api.values import Answer, RankValues
+from mcjax_launch.diagnosis.snapshots import Stack, make_snapshots
 from mcjax_launch.features.session import agent
 from mcjax_launch.features.session.messages import (
     CallReady,
@@ -28,6 +29,8 @@ from mcjax_launch.features.session.messages import (
     pickle_in_parts,
 )
 from mcjax_launch.machine.loop import Loop
+from mcjax_launch.runs.rank_run import RankRun
+from mcjax_launch.runs.state import RunState
 from mcjax_launch.wire import frames
 from mcjax_launch.wire.hook_messages import HookMessage
 from mcjax_launch.wire.messages import FromHook, Refused, Started
@@ -231,3 +234,13 @@ def test_equal_errors_are_told_once() -> None:
     assert error.__notes__ == ["ranks 0,2:\nat ValueError: a", "rank 1:\nat KeyError: b"]
     again = pickle.loads(pickle.dumps(error))
     assert (str(again), again.errors, again.restarted) == (told, tuple(errors), False)
+
+
+# --- words ---
+
+
+def test_idle_rank_waits_for_a_call() -> None:
+    state = RunState({0: RankRun(0, "host")}, num_processes=1)
+    text = 'Stack (most recent call first):\n  File "<frozen runpy>", line 88 in _run_code\n'
+    [seen] = make_snapshots(state, [Stack(0, "host", 1, text)]).values()
+    assert seen.position == "waiting for a call of the session"
