@@ -194,6 +194,7 @@ class AgentConnection:
         self._on_end = on_end
         self._trace = trace
         self._window = window
+        self._is_new = not pipes.rests
         self._consumed = 0  # bytes of output since the last credit
         if window > _PIPE_HOLDS:
             widen(pipes.from_agent, window)
@@ -300,7 +301,8 @@ class AgentConnection:
             if self._trace is not None:
                 self._trace(f"frame from {self.host.name}: {frame!r}")
             self._on_frame(self, frame)
-        if not self.greeted and (how := describe_mangling(self.noise)):
+        # An agent that has served a run may have sent a heartbeat just before it was asked again.
+        if not self.greeted and self._is_new and (how := describe_mangling(self.noise)):
             self._on_end(self, how)
         if count == 0 and not self.ended:
             self._end()
