@@ -121,7 +121,7 @@ class StagedContent:
         if entry.checksum and made.hexdigest() != entry.checksum and number not in self._changed:
             self._changed.add(number)
             self._note(
-                f"--sync: {source} has changed while it was sent, so hosts may have different "
+                f"--sync: {entry.path} has changed while it was sent, so hosts may have different "
                 "copies; start again when it is complete"
             )
 
