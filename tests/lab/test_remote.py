@@ -11,6 +11,8 @@ import pytest
 from jobs import PROGRAMS, Jobs, eventually
 from remote import Sshd, needs_sshd, transports
 
+from mcjax_launch.wire import checksum
+
 
 @pytest.fixture
 def sshd(jobs: Jobs, tmp_path: Path) -> Iterator[Sshd]:
@@ -114,6 +116,32 @@ def test_sync_copies_the_working_directory(jobs: Jobs, sshd: Sshd, tmp_path: Pat
     stages = {line.split()[-1] for line in ended.stdout.splitlines() if line.endswith("/stage")}
     assert len(stages) == 2
     eventually(lambda: not any(os.path.exists(stage) for stage in stages), 5)
+
+
+@needs_sshd
+def test_hosts_of_one_home_keep_files_together(jobs: Jobs, sshd: Sshd, tmp_path: Path) -> None:
+    """Two jobs at once from folders that differ, each on hosts that share ~/.cache."""
+    kept = tmp_path / "cache/mcjax-launch/kept"
+    running = []
+    for name in ("one", "two"):
+        (tmp_path / name / "pkg").mkdir(parents=True)
+        for number in range(40):
+            (tmp_path / name / "pkg" / f"m{number}.py").write_text(f"VALUE = {number}\n" * 999)
+        (tmp_path / name / "show.sh").write_text(f"echo {name} $(cat pkg/*.py | cksum)\n")
+        options = ["--hosts", "node[1-6]", "--via", sshd.via, "--sync", ".", "sh", "show.sh"]
+        running.append((name, options))
+    started = [jobs.start(*options, cwd=tmp_path / name) for name, options in running]
+    told = {line.partition("] ")[2] for job in started for line in job.finish().stdout.splitlines()}
+    assert sorted(line.split()[0] for line in told) == ["one", "two"]
+    assert len({line.split()[1] for line in told}) == 1
+    contents = [path for path in kept.iterdir() if not path.name.startswith(".")]
+    assert all(checksum.compute(path.read_bytes()) == path.name for path in contents)
+    assert len(contents) == 40 + 2 + 1 == len(list(kept.iterdir()))  # and the agent's code
+    name, options = running[0]
+    ended = jobs.run(*options, cwd=tmp_path / name, env={"MCJAX_DEBUG": "frames"})
+    assert ended.status == 0
+    assert ended.stdout.count("one") == 6 and "Lacks(" not in ended.stderr
+    assert ended.stderr.count("Loading(has_code=True)") == 6
 
 
 @needs_sshd
