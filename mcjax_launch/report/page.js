@@ -273,7 +273,7 @@ function asText(status) {
   const report = attempt ? attempt.cause.report : [];
   return [`${$("badge").textContent}: ${$("words").textContent}`, ...report.slice(1).map(bare), "",
     `exit status ${status} after ${duration(record.seconds)}${on}${run}, `
-      + `mcjax-launch ${record.launcher_version}`,
+      + `${commit()}mcjax-launch ${record.launcher_version}`,
     `began ${timeOfDay(at).slice(0, 19)} ${zone(at)}`, commandLine(), ""].join("\n");
 }
 
@@ -991,8 +991,15 @@ function load() {
   }
   showFoot();
 }
+// Which code ran, if it is in a git checkout.
+function commit() {
+  const found = record.checkout;
+  if (!found || !found.commit) return "";
+  return `commit ${found.commit.slice(0, 12)}${found.clean === false ? " with changes" : ""}, `;
+}
 function showFoot() {
-  $("foot").textContent = `mcjax-launch ${record.launcher_version} on ${record.launcher_host}; `
+  $("foot").textContent = `${commit()}mcjax-launch ${record.launcher_version} on `
+    + `${record.launcher_host}; `
     + `format ${record.version}. Times of ranks count from the start of the attempt, by the `
     + `launcher's clock; the times of day are ${zone(Date.parse(record.began))}.`;
 }

@@ -502,12 +502,17 @@ def test_page_copies_text(browse: Browse) -> None:
           {id: 'got', textContent: JSON.stringify(got)}), Object.assign(labels, {id: 'labels',
           textContent: [...document.querySelectorAll('button.copy')].map(button => button.textContent).join('')})); }, 50)
     """
-    [dom] = browse(View(record_of(4), script=script))
+    code = {"folder": "/w", "commit": "0123456789" * 4, "clean": False}
+    [dom] = browse(View(record_of(4) | {"checkout": code}, script=script))
     copied = json.loads(text_of(dom, "got"))
     assert copied[0].startswith(
         "✕ Failed: rank 2 failed: ValueError: x\nat train.py:3 in step: boom()\n"
     )
-    assert "\nexit status 1 after 1 min 42 s, 4 ranks on h0, mcjax-launch " in copied[0]
+    assert (
+        "\nexit status 1 after 1 min 42 s, 4 ranks on h0, commit 012345678901 with changes, "
+        in copied[0]
+    )
+    assert text_of(dom, "foot").startswith("commit 012345678901 with changes, mcjax-launch ")
     assert copied[0].endswith("\nmcjax-launch -- train.py\n")
     assert copied[1] == "mcjax-launch -- train.py"
     assert copied[2] == "Traceback ...\nValueError: x\n"
