@@ -1,5 +1,6 @@
 """Agents on other hosts, over a fake ssh."""
 
+import json
 import os
 import re
 import shlex
@@ -70,6 +71,32 @@ def test_host_keeps_the_agents_code(tmp_path: Path, damage: str) -> None:
         kept.mkdir()
     assert start_loader(tmp_path, payload) == lacks
     assert start_loader(tmp_path, payload) == (lacks if damage == "a folder" else has)
+
+
+def test_project_says_where_a_program_runs_and_with_which_variables(
+    jobs: Jobs, tmp_path: Path
+) -> None:
+    code = "import os, sys; print(*map(os.environ.get, ('KEY', 'FORM_A', 'FORM_B')))"
+    for host, end in {"a": "", "b": "  # another copy"}.items():
+        (tmp_path / host).mkdir()
+        (tmp_path / host / "train.py").write_text(code + end)
+    (tmp_path / "keys.env").write_text("export KEY='of a file'\n")
+    table = {
+        "hosts": [f"{host} python={sys.executable} chdir={tmp_path / host}" for host in "ab"],
+        "via": FAKE_SSH,
+        "env-file": "keys.env",
+        "env": ["FORM_*"],
+        "report": "run.json",
+    }
+    lines = "".join(f"{key} = {json.dumps(value)}\n" for key, value in table.items())
+    (tmp_path / "pyproject.toml").write_text(f"[tool.mcjax-launch]\n{lines}")
+    ended = jobs.run("train.py", cwd=tmp_path, env={"FORM_A": "1", "FORM_B": "2"})
+    assert sorted(ended.stdout.splitlines()) == ["[0 a] of a file 1 2", "[1 b] of a file 1 2"]
+    assert "b has another copy of train.py than a, " in ended.report
+    record = json.loads((tmp_path / "run.json").read_text())
+    assert list(record["attempts"][0]["program_sha256"].values()) == [["a"], ["b"]]
+    assert record["command"][-2:] == ["--", "train.py"]
+    assert " --env FORM_* --env-file keys.env " in " ".join(record["command"])
 
 
 def test_host_without_a_home_is_sent_the_code(jobs: Jobs) -> None:
