@@ -71,6 +71,9 @@ NOWHERE = {
     "cookbook.md: pip install git+https://github.com/mcjax/mcjax-launch jax pytest": (
         "needs the address on the network"
     ),
+    "hosts.md: mcjax-launch --hosts hosts.txt --setup 'pip install -U \"jax[tpu]\"' train.py": (
+        "installs packages"
+    ),
     "leave.md: loginctl enable-linger": "changes the machine",
     "reference.md: mcjax-launch [OPTIONS] [--] PROGRAM [ARGS]...": "a synopsis",
     "schedulers.md: kubectl patch --local -f - -o yaml --type json -p '[...]'": "dots to fill in",

@@ -24,7 +24,7 @@ from .hook_server import HookServer, WrappedPrograms
 from .launcher_link import LauncherLink
 from .leftovers import Leftovers, is_tracker
 from .native_stacks import NativeDump
-from .part import RankStarter
+from .part import HostChanges, RankStarter
 from .stacks import StackDump
 from .staging import Staging
 from .startup import HostPreparation
@@ -71,6 +71,7 @@ class Agent:
         streams: reader of the ranks' output.
         supervisor: state of the ranks, which decides when and how they are ended.
         pids: mapping from the pid of each rank's own process to the rank, until it is reaped.
+        changes: changes of this host's variables before the ranks.
         hooks: server for the ranks' hooks.
         prepared: facts and reserved ports of this host; None before Prepare.
         stays: True if the agent waits for another run when the ranks have ended.
@@ -105,6 +106,7 @@ class Agent:
         self._parts: dict[str, AgentPart] = {}  # by the names of their features
         self.supervisor = supervisor.Supervisor(0)
         self.pids: dict[int, int] = {}
+        self.changes = HostChanges()
         self.prepared: HostPreparation | None = None
         self._staging = Staging(folder)
         path = os.path.join(folder, "hook")
@@ -258,11 +260,18 @@ class Agent:
                     return  # it may be a rank, which the starter will announce in a moment
                 else:
                     system.reap(ended.pid)
+                    self.changes.handle_end(ended.pid, ended.status)
             self._perform(self.supervisor.on_child_end())
             if self._has_only_kept_left():
                 raise Childless
         except Childless:
             self._perform(self.supervisor.on_last_child_end())
+
+    def list_helper_processes(self) -> list[int]:
+        """Return the pids of the running processes below this one, before the ranks' start."""
+        pids = self._list_unkept_descendants()
+        ended = system.select_ending({pid: pid for pid in pids})
+        return [pid for pid in pids if pid not in ended]
 
     def _list_unkept_descendants(self) -> list[int]:
         """Return the pids of all processes below this process, except the starter's that stay."""
@@ -334,17 +343,26 @@ class Agent:
 
     def _prepare(self, wanted: messages.Prepare) -> None:
         """Look up and reserve everything in `wanted` on this host, or say what is lacking."""
-        if not self._try_staging(self._staging.complete):
-            return
-        if lacking := self._staging.pop_lacking():
-            self.link.send(messages.Lacks(lacking))
+        if (folder := self.complete_staging()) is None:
             return
         try:
-            self.prepared = HostPreparation(wanted, self._staging.folder, self.loop)
+            self.prepared = HostPreparation(self.changes.adapt(wanted), folder, self.loop)
         except Unusable as refused:
             self.link.send(messages.Refused(str(refused), refused.status))
             return
         self.link.send(self.prepared.facts)
+
+    def complete_staging(self) -> str | None:
+        """Complete the staging folder; return its path, "" if no files were sent.
+
+        Return None if files are lacking, or cannot be written: the launcher has been told.
+        """
+        if not self._try_staging(self._staging.complete):
+            return None
+        if lacking := self._staging.pop_lacking():
+            self.link.send(messages.Lacks(lacking))
+            return None
+        return self._staging.folder
 
     def _expand(self, packed: messages.Compressed) -> None:
         from ..wire import compression  # few jobs need it
@@ -453,7 +471,7 @@ class Agent:
             if order.hook
             else rank_environ.adapt_to_scheduler(order.env, inherited),
             defaults=order.defaults,
-            own=rank.env,
+            own=self.changes.drop_replaced(rank.env),
             coordinator_host=order.coordinator_host,
         )
         environ = {**inherited, **set_here}

@@ -11,17 +11,19 @@ if TYPE_CHECKING:
     from ..machine.system import Limit
     from ..wire.codec import Message
     from ..wire.frames import Raw
-    from ..wire.messages import FromHook, RankOrder
+    from ..wire.messages import FromHook, Prepare, RankOrder
     from .hook_server import HookConnection, HookServer
     from .launcher_link import LauncherLink, Streams
     from .stacks import StackSource
     from .startup import HostPreparation
+    from .supervisor import Supervisor
 
     Wanted = tuple[RankOrder, dict[str, str]]  # a rank, and its whole environment
 
     class HostAgent(Protocol):
         """Interface of the agent for the features' parts; see `agent.Agent`."""
 
+        changes: HostChanges
         folder: str
         hooks: HookServer
         link: LauncherLink
@@ -31,8 +33,11 @@ if TYPE_CHECKING:
         stays: bool
         starter: RankStarter
         streams: Streams
+        supervisor: Supervisor
         timers: list[Timer]
 
+        def complete_staging(self) -> str | None: ...
+        def list_helper_processes(self) -> list[int]: ...
         def reap(self) -> None: ...
         def make_standard_streams(self, rank: RankOrder) -> tuple[int, int, int]: ...
         def start_ranks(self, ranks: Sequence[Wanted]) -> None: ...
@@ -73,6 +78,24 @@ class AgentPart:
 
     def on_ranks_end(self) -> None:
         """Finish or cancel work that needs running ranks: they are about to be ended."""
+
+
+class HostChanges:
+    """Changes of this host's variables before the ranks: this base class knows of none.
+
+    The part of a feature that changes them puts itself in its place, as `agent.changes`.
+    """
+
+    def handle_end(self, pid: int, status: int) -> None:
+        """Handle the end of a child that is no rank's, and has been reaped."""
+
+    def adapt(self, wanted: Prepare) -> Prepare:
+        """Return what is wanted of the host, as it is after the changes."""
+        return wanted
+
+    def drop_replaced(self, env: Mapping[str, str]) -> Mapping[str, str]:
+        """Return variables of the user without those that have been changed."""
+        return env
 
 
 class RankStarter:

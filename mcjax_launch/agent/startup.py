@@ -161,7 +161,7 @@ class HostPreparation:
         self._for_libtpu: list[socket.socket] = []
         self._loop = loop
         self._listening: network.PortProbe | None = None
-        self._cwd = choose_working_folder(wanted, stage)
+        self._cwd = choose_working_folder(wanted.chdir, wanted.chdir_given, stage)
         self._check_limit(wanted)
         python = self._choose_python(wanted)
         runs = python
@@ -340,19 +340,23 @@ def _explain_missing_python(tried: Sequence[str]) -> str:
     return f"no Python found (tried {names}): set python= in the hosts file, or --python"
 
 
-def choose_working_folder(wanted: Prepare, stage: str) -> str:
+def choose_working_folder(chdir: str, given: bool, stage: str) -> str:
     """Return the working directory of the ranks, below `stage` if files were staged.
+
+    Args:
+        chdir, given: the directory, and True if the user has named it.
+        stage: path of the folder of staged files; "" if there is none.
 
     Raises:
         Unusable: the user has named a directory that does not exist.
 
     """
-    place: str = os.path.expanduser(wanted.chdir)
+    place: str = os.path.expanduser(chdir)
     if stage:
-        place = os.path.join(stage, wanted.chdir if wanted.chdir_given else "")
+        place = os.path.join(stage, chdir if given else "")
     if os.path.isdir(place):
         return place
-    if wanted.chdir_given:
+    if given:
         message = f"{place}: no such directory; make it, or choose another with -C or chdir="
         raise Unusable(message, USAGE)
     return os.path.expanduser("~")

@@ -405,6 +405,13 @@ class Console:
         else:
             self._events.note(text, "detail")
 
+    def show_host_lines(self, host: str, lines: Sequence[str]) -> None:
+        """Show what a command has printed on a host, with the host's name as prefix."""
+        if lines:
+            shown = [f"[{host}] {escape_unprintable(line)}" for line in lines]
+            self._events.note("\n".join(shown), "detail")
+            self._outputs[frames.STDERR].show_own("".join(f"{line}\n" for line in shown))
+
     # --- time and room ---
 
     @property

@@ -15,6 +15,8 @@ if TYPE_CHECKING:
 ANY_TIME = ("debugging", "recorder")
 #: Features to load when the launcher receives a signal, by its name.
 SIGNALS = {"SIGPROF": "profile"}
+#: The feature that acts on hosts before they are prepared.
+FIRST_STEP = "setup"
 #: The feature that polls whether ranks on accelerators move.
 ON_ACCELERATORS = "position_polls"
 
@@ -48,6 +50,7 @@ def list_used(job: "Job") -> "list[str]":
         "preload": bool(job.preload),
         "profile": job.profile is not None,
         "session": job.has_calls,
+        "setup": job.setup is not None,
         "stdin": bool(job.stdin),
         "verify_spmd": job.verify_spmd,
     }

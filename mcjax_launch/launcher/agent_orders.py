@@ -75,7 +75,7 @@ def _get_no_jax_error(job: Job, host: Host) -> str:
     """Return the error message for a Python without jax; "" if the ranks' Python has jax."""
     if _is_given(job, host) or not host.is_local:
         return WITHOUT_JAX
-    return job.python_without_jax
+    return job.python_without_jax or ("" if job.setup is None else WITHOUT_JAX)
 
 
 def _get_other_coordinator(job: Job) -> str | None:

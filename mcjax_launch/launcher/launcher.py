@@ -134,6 +134,7 @@ class Launcher:
         self._timers: list[Timer] = [self.console, self.pool, self.startup, self.stacks]
         self._timers.append(TimerAction(self.policy, self.perform))
         self.parts = LauncherParts(self, self._timers)
+        self.startup.first_step = self.parts.load_first_step()
         self._stack_display = StackDisplay(self)
         self._acts = self._make_acts()
 

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from mcjax_launch.job.plan import Plan, Rank
     from mcjax_launch.launcher.front import Front
     from mcjax_launch.launcher.stack_requests import StackRequests
-    from mcjax_launch.launcher.startup import Startup
+    from mcjax_launch.launcher.startup import FirstStep, Startup
     from mcjax_launch.launcher.stop_policy import Effects, StopPolicy
     from mcjax_launch.machine.loop import Timer
     from mcjax_launch.runs.rank_run import RankRun
@@ -212,6 +212,11 @@ class LauncherParts:
         job = self._launcher.job
         own = () if job.on_rank_failure == "stop" else (_SURVIVORS,)
         return [self.load(name) for name in (*own, *features.list_used(job))]
+
+    def load_first_step(self) -> FirstStep | None:
+        """Return the part that acts on hosts before they are prepared; None if there is none."""
+        is_used = self._launcher.job.setup is not None
+        return cast("FirstStep", self.load(features.FIRST_STEP)) if is_used else None
 
     def find(self, feature: str) -> LauncherPart | None:
         """Return the part of a feature that agents may send messages for; else None."""

@@ -54,6 +54,13 @@ class StartupListener(Protocol):
         """Handle that a host cannot run its ranks."""
 
 
+class FirstStep(Protocol):
+    """Step of the startup before hosts are prepared, which a feature may take."""
+
+    def begin(self, link: AgentConnection, asked: messages.Prepare) -> messages.ToAgent:
+        """Return the first message to an agent; call `Startup.prepare` when the step is over."""
+
+
 class Startup:
     """Startup of a job: asks every agent, tries the coordinator's address, and makes the plan.
 
@@ -69,6 +76,7 @@ class Startup:
         job_id: eight hexadecimal digits.
         portable: the hosts whose agents work without Linux's own features.
         deadline: time at which to report the failures; None while there are none.
+        first_step: step before hosts are prepared; None if there is none.
 
     """
 
@@ -85,6 +93,7 @@ class Startup:
         self.job_id = job.job_id or os.urandom(4).hex()
         self.deadline: float | None = None
         self.portable: list[Host] = []
+        self.first_step: FirstStep | None = None
         self._job = job
         self._hosts = hosts
         self._listener = listener
@@ -104,6 +113,10 @@ class Startup:
     def hosts(self) -> int:
         """Number of hosts."""
         return len(self._hosts)
+
+    def find_number(self, host: Host) -> int:
+        """Return a host's number, in the order in which the hosts were named."""
+        return self._hosts.index(host)
 
     @property
     def ready(self) -> int:
@@ -170,10 +183,16 @@ class Startup:
             first=link.host is self._hosts[0],
             several=self._several,
         )
+        first = asked if self.first_step is None else self.first_step.begin(link, asked)
         if self._staged is not None:
-            link.supply(_iterate_patiently(link, files), asked)
+            link.supply(_iterate_patiently(link, files), first)
         else:
-            link.send(asked)
+            link.send(first)
+
+    def prepare(self, link: AgentConnection, asked: messages.Prepare) -> None:
+        """Ask an agent to prepare its host, after the first step."""
+        link.be_patient(_PREPARE_S)
+        link.send(asked)
 
     def on_host_facts(self, link: AgentConnection, facts: HostFacts) -> None:
         """Record an agent's answer; after the last answer, check addresses or make the plan."""

@@ -166,6 +166,15 @@ class HostOptions(OptionGroup, title="Hosts", kw_only=True):
     no_host_cache: bool = declare_flag(
         "Keep nothing on the hosts that would make the next start faster."
     )
+    setup: str | None = declare_option(
+        kinds.TEXT,
+        metavar="COMMAND",
+        help="Run a command once on each host before the ranks, which get the variables that it "
+        "sets; skipped where it is done already.",
+    )
+    setup_again: bool = declare_flag(
+        "Run --setup also where it is done already.", needs="--setup COMMAND"
+    )
     coordinator: str | None = declare_option(
         kinds.COORDINATOR,
         shown="rank 0's host, a free port",

@@ -43,7 +43,7 @@ def find(
         if is_python(options.program, options.module):
             return _choose_default(environ)
         return RanksPython(sys.executable)  # only for the agents of other hosts
-    if not here:
+    if not here or options.setup is not None:  # which may make it
         return RanksPython(options.python)
     elsewhere = not all(host.is_local for host in hosts)
     return _find_named(options.python, environ, elsewhere=elsewhere)

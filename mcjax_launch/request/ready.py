@@ -62,7 +62,7 @@ def complete(
 ) -> tuple[Job, tuple[Host, ...]]:
     """Complete and check a job from `find`, by the present files of PROGRAM; see `prepare`."""
     check_pipe(job)
-    if this_machine.runs_here(hosts) and not job.sync:
+    if this_machine.runs_here(hosts) and not job.sync and job.setup is None:
         check_program(job, hosts)
     job = _with_arguments(job, say)
     if options.verbose and job.is_python:

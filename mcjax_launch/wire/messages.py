@@ -361,9 +361,9 @@ class Tpu(Nested):
 
 
 class Lacks(ToLauncher):
-    """Answer to Prepare: the numbers of the entries in StageEntries whose contents are missing."""
+    """Answer to the first question: the numbers of StageEntries whose contents are missing."""
 
-    answers = Prepare
+    answers = Question
 
     numbers: tuple[int, ...]
 

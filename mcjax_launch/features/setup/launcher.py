@@ -1,0 +1,327 @@
+"""Part of the launcher that has all hosts run a command before anything else is prepared there.
+
+It is skipped only if it is done already on all hosts, so that all of them get the same: with
+`pip install -U` a host may find a newer version than the other hosts found a day before.
+"""
+
+import hashlib
+import os
+import shlex
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping, Sequence
+
+from mcjax_launch.errors import LaunchError
+from mcjax_launch.features.setup.messages import (
+    NAME,
+    RunSetup,
+    SetUp,
+    SetupBegins,
+    SetupEnded,
+    SetupFound,
+    SetupWaits,
+)
+from mcjax_launch.job.job import Job
+from mcjax_launch.launcher.part import JobLauncher, LauncherPart
+from mcjax_launch.ranks import format_count
+from mcjax_launch.transport.connection import AgentConnection
+from mcjax_launch.wire.exit_status import NOT_FOUND, TIMED_OUT, compute_exit_status
+from mcjax_launch.wire.frames import Raw
+from mcjax_launch.wire.messages import Prepare, ToLauncher
+from mcjax_launch.wire.signals import get_signal_name
+from mcjax_launch.wire.timers import scale_time
+from mcjax_launch.wording import format_names, format_one_line, format_rough_duration
+
+# Seconds until a line says which hosts are not done; then twice as long each time.
+_STILL_S = scale_time(10.0)
+# Seconds for which a host may wait for another job before a line says so.
+_WAITS_S = scale_time(1.0)
+# Seconds after the first failure in which further failures are reported together with it.
+_GATHER_S = scale_time(0.5)
+_MOST_LINES, _MOST_KINDS = 20, 3
+_LONGEST_COMMAND = 60
+_NOT_IN_PATH = "; name the command by its path, as a login's PATH is not read"
+
+
+class HostProgress:
+    """Progress of the command on a host.
+
+    Args:
+        asked: request to prepare the host, for afterwards.
+
+    Attributes:
+        is_known: True once the host has said whether the command is done already.
+        waits_since: time (time.monotonic) since which it waits for another job's; None if it does
+            not, or a line has said so.
+        ended: its end; None before.
+        lines, printed: last lines of its output, and the number of all its lines.
+
+    """
+
+    def __init__(self, asked: Prepare) -> None:
+        self.asked = asked
+        self.is_known = False
+        self.waits_since: float | None = None
+        self.ended: SetupEnded | None = None
+        self.lines: deque[str] = deque(maxlen=_MOST_LINES)
+        self.printed = 0
+        self._rest = b""
+
+    def feed(self, data: bytes) -> list[str]:
+        """Record output; return its whole lines."""
+        *whole, self._rest = (self._rest + data).split(b"\n")
+        return self._add(whole)
+
+    def finish(self) -> list[str]:
+        """Record the last line, which may have no newline; return it."""
+        rest, self._rest = self._rest, b""
+        return self._add([rest] if rest else [])
+
+    def _add(self, lines: Iterable[bytes]) -> list[str]:
+        # Of a row that was drawn several times the last state counts.
+        shown = [line.rstrip(b"\r").rpartition(b"\r")[2] for line in lines]
+        texts = [format_one_line(line.decode("utf-8", "surrogateescape")) for line in shown]
+        self.lines += texts
+        self.printed += len(texts)
+        return texts
+
+    @property
+    def last_line(self) -> str:
+        """Last line that is not blank; "" if there is none."""
+        return next((line.strip() for line in reversed(self.lines) if line.strip()), "")
+
+
+class SetupOfHosts(LauncherPart):
+    """Part that asks all hosts, has them run the command, and then has them prepared."""
+
+    def __init__(self, launcher: JobLauncher) -> None:
+        super().__init__(launcher)
+        self._job = launcher.job
+        self._hosts: dict[AgentConnection, HostProgress] = {}
+        self._is_ordered = self._is_over = False
+        self._began_at = 0.0
+        self._still_s = _STILL_S
+        self._report_at: float | None = None
+        self._sent = compute_checksum(self._job)
+
+    def begin(self, link: AgentConnection, asked: Prepare) -> SetUp:
+        """Return the first question to a host, in place of the request to prepare it."""
+        # Not of an earlier connection, which has been refused.
+        others = {other: host for other, host in self._hosts.items() if other.host is not link.host}
+        self._hosts = {**others, link: HostProgress(asked)}
+        is_given = bool(link.host.python) or self._job.python_given
+        return SetUp(
+            command=self._job.setup or "",
+            env=asked.env,
+            chdir=asked.chdir,
+            chdir_given=asked.chdir_given,
+            chooses_python=not is_given,
+            again=self._job.setup_again and NAME not in self.launcher.kept,
+            sent=self._sent,
+        )
+
+    def on_message(self, link: AgentConnection, message: ToLauncher | Raw, now: float) -> None:
+        """Handle an answer, or output, of a host."""
+        host = self._hosts[link]
+        if self._is_over and not isinstance(message, Raw):
+            return
+        match message:
+            case Raw():
+                self._show(link, host.feed(message.payload))
+            case SetupFound():
+                self._on_found(link, host, message.done, now)
+            case SetupWaits():
+                host.waits_since = now
+            case SetupBegins():
+                host.waits_since = None
+            case SetupEnded():
+                self._on_end(link, host, message, now)
+
+    def on_stop(self, now: float) -> None:
+        """Order nothing more, because the job ends."""
+        self._is_over = True
+
+    # --- whether it runs ---
+
+    def _on_found(self, link: AgentConnection, host: HostProgress, done: bool, now: float) -> None:
+        link.be_patient(0)
+        host.is_known = True
+        known = [link for link, each in self._hosts.items() if each.is_known]
+        if self._is_ordered:
+            link.send(RunSetup(skips=False))
+        elif not done or len(known) == self.launcher.startup.hosts:
+            self._is_ordered, self._began_at = True, now
+            for other in known:
+                other.send(RunSetup(skips=done))
+
+    # --- how it goes ---
+
+    def _show(self, link: AgentConnection, lines: Sequence[str]) -> None:
+        if self._job.verbose:
+            self.launcher.console.show_host_lines(link.host.name, lines)
+
+    def _on_end(
+        self, link: AgentConnection, host: HostProgress, ended: SetupEnded, now: float
+    ) -> None:
+        self._show(link, host.finish())
+        host.ended, host.waits_since = ended, None
+        if ended.status and self._report_at is None:
+            self._report_at = now + _GATHER_S
+        elif not ended.status:
+            self._describe_end(link, ended)
+        if len(self._ended) == self.launcher.startup.hosts:
+            if self._report_at is not None:
+                self._report()
+                return
+            self._is_over = True
+            self.launcher.kept[NAME] = True
+            for other, each in self._hosts.items():
+                self.launcher.startup.prepare(other, each.asked)
+
+    @property
+    def _ended(self) -> list[HostProgress]:
+        return [host for host in self._hosts.values() if host.ended is not None]
+
+    def _describe_end(self, link: AgentConnection, ended: SetupEnded) -> None:
+        how = "is done already" if ended.skipped else f"took {ended.seconds:.1f} s"
+        changed = f", and changes {format_names(ended.changed)}" if ended.changed else ""
+        remark = f"; the next start runs it again: {ended.remark}" if ended.remark else ""
+        self.launcher.console.show_detail(f"{link.host.name}: --setup {how}{changed}{remark}")
+
+    # --- time ---
+
+    @property
+    def deadline(self) -> float | None:  # type: ignore[override]
+        """Time of the next line, limit or report; None if there is none."""
+        if self._is_over or not self._is_ordered:
+            return None
+        waits = [host.waits_since for host in self._hosts.values() if host.waits_since is not None]
+        times = [self._began_at + self._still_s, *(since + _WAITS_S for since in waits)]
+        times += [] if self._report_at is None else [self._report_at]
+        times += [self._began_at + seconds for _, seconds in self._list_limits()]
+        return min(times)
+
+    def _list_limits(self) -> list[tuple[str, float]]:
+        job = self._job
+        limits = (("--timeout", job.timeout), ("--start-timeout", job.start_timeout))
+        return [(name, seconds) for name, seconds in limits if seconds is not None]
+
+    def expire(self, now: float) -> None:
+        """Say which hosts wait or are not done; report failures; end the job at a limit."""
+        if (due := self.deadline) is None or now < due:
+            return
+        if self._report_at is not None and now >= self._report_at:
+            self._report()
+            return
+        for name, seconds in self._list_limits():
+            if now >= self._began_at + seconds:
+                self._fail(f"{name}: {self._describe_running(now)}: no rank was started", TIMED_OUT)
+                return
+        self._say_who_waits(now)
+        if now >= self._began_at + self._still_s:
+            self._still_s *= 2
+            self.launcher.console.note(self._describe_running(now))
+
+    def _select(
+        self, has_it: Callable[[HostProgress], bool]
+    ) -> dict[AgentConnection, HostProgress]:
+        """Return the hosts of which a function returns True, in the order of the user's list."""
+        number = self.launcher.startup.find_number
+        links = sorted(self._hosts, key=lambda link: number(link.host))
+        return {link: self._hosts[link] for link in links if has_it(self._hosts[link])}
+
+    def _say_who_waits(self, now: float) -> None:
+        waiting = self._select(
+            lambda host: host.waits_since is not None and now >= host.waits_since + _WAITS_S
+        )
+        for host in waiting.values():
+            host.waits_since = None
+        if waiting:
+            names = format_names([link.host.name for link in waiting])
+            self.launcher.console.note(f"--setup on {names} waits for another job's there")
+
+    def _describe_running(self, now: float) -> str:
+        running = self._select(lambda host: host.ended is None)
+        names = format_names([link.host.name for link in running])
+        missing = self.launcher.startup.hosts - len(self._hosts)
+        more = f", {format_count(missing, 'host')} not reached yet" if missing else ""
+        quoted = [
+            (link.host.name, host.last_line) for link, host in running.items() if host.last_line
+        ]
+        last = f" ({quoted[0][0]}: {_cut(quoted[0][1])})" if quoted else ""
+        seconds = format_rough_duration(now - self._began_at)
+        return f"--setup still runs after {seconds} on {names}{last}{more}"
+
+    # --- failures ---
+
+    def _report(self) -> None:
+        """Print the last lines of the hosts that have failed, and end the job."""
+        failed = self._select(_has_failed)
+        names = [link.host.name for link in failed]
+        link, host = next(iter(failed.items()))
+        assert host.ended is not None
+        several = self.launcher.startup.hosts > 1 or not link.host.is_local
+        what, status = _describe_status(host.ended), compute_exit_status(host.ended.status)
+        if not self._job.verbose:
+            on = f" on {format_names(names)}" if several else ""
+            self._show_last_lines(failed, f"--setup failed{on}: {what}")
+        quoted = f" ({_cut(host.last_line)})" if host.last_line else ""
+        command = _cut(shlex.quote(self._job.setup or ""), _LONGEST_COMMAND)
+        where = f"host {names[0]}: " if several else ""
+        also = f" (also: {format_names(names[1:])})" if names[1:] else ""
+        advice = _NOT_IN_PATH if status == NOT_FOUND else ""
+        failure = f"{where}--setup {command}: {what}{quoted}{also}"
+        self._fail(f"{failure}: no rank was started{advice}", status)
+
+    def _show_last_lines(
+        self, failed: Mapping[AgentConnection, HostProgress], headline: str
+    ) -> None:
+        """Print the last lines of failed hosts, those that are alike once."""
+        kinds: dict[tuple[str, ...], tuple[str, int]] = {}
+        for link, host in failed.items():
+            kinds.setdefault(tuple(host.lines), (link.host.name, host.printed))
+        kinds.pop((), None)
+        if not kinds:
+            return
+        is_cut = any(printed > _MOST_LINES for _, printed in kinds.values())
+        of_what = "its last lines, -v shows all" if is_cut else "it printed"
+        self.launcher.console.say(f"{headline}; {of_what}:")
+        for lines, (name, _) in list(kinds.items())[:_MOST_KINDS]:
+            self.launcher.console.show_host_lines(name, lines)
+
+    def _fail(self, message: str, status: int) -> None:
+        self._is_over = True
+        error = LaunchError(message, status)
+        self.launcher.perform(self.launcher.policy.on_start_failure(error))
+
+
+def _has_failed(host: HostProgress) -> bool:
+    return host.ended is not None and host.ended.status != 0
+
+
+def _describe_status(ended: SetupEnded) -> str:
+    seconds = f"after {ended.seconds:.1f} s"
+    if ended.status < 0:
+        return f"killed by {get_signal_name(-ended.status)} {seconds}"
+    return f"exit status {ended.status} {seconds}"
+
+
+def _cut(text: str, most: int = 160) -> str:
+    return text if len(text) <= most else f"{text[: most - 3]}..."
+
+
+def compute_checksum(job: Job) -> str:
+    """Return a checksum of the files that --sync sends: names, sizes, times; "" without --sync."""
+    if not job.sync:
+        return ""
+    from mcjax_launch.transport.staging import list_entries
+
+    digest = hashlib.sha256()
+    for entry in list_entries(job.sync, os.getcwd()):
+        found = os.lstat(entry.source)
+        is_file = entry.kind == "file"
+        facts = (found.st_mode, found.st_size, found.st_mtime_ns) if is_file else ()
+        digest.update(repr((entry.path, entry.kind, facts)).encode("utf-8", "surrogateescape"))
+    return digest.hexdigest()
+
+
+PART = SetupOfHosts

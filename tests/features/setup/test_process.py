@@ -1,0 +1,247 @@
+"""--setup: real launchers and shells, on this machine and on hosts of a stand-in for ssh."""
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from jobs import Ended, Jobs, Running, eventually, shell_script
+from remote import FAKE_SSH
+
+
+class Hosts:
+    """A folder for jobs, and a cache of their own."""
+
+    def __init__(self, jobs: Jobs, folder: Path) -> None:
+        self._jobs = jobs
+        self.folder = folder / "work"
+        self.folder.mkdir()
+        self._cache = folder / "cache"
+
+    def start(self, *words: object, **env: str) -> Running:
+        """Start a job in the folder; both of its streams come as stdout."""
+        env = {"XDG_CACHE_HOME": str(self._cache), **env}
+        return self._jobs.start(*words, env=env, cwd=self.folder, stderr=subprocess.STDOUT)
+
+    def run(self, *words: object, **env: str) -> Ended:
+        return self.start(*words, **env).finish()
+
+    def count(self) -> int:
+        """How often a command has run that appends a line to the file `ran`."""
+        ran = self.folder.parent / "ran"
+        return len(ran.read_text().splitlines()) if ran.exists() else 0
+
+
+@pytest.fixture
+def hosts(jobs: Jobs, tmp_path: Path) -> Hosts:
+    return Hosts(jobs, tmp_path)
+
+
+COUNTS = "echo x >> ../ran"
+
+
+def test_variables_of_the_command_hold_for_ranks(hosts: Hosts) -> None:
+    """Also where the user has given a variable, and where one is removed."""
+    (hosts.folder / "env.sh").write_text(
+        "export FROM_FILE='a b' LIBS=/new:$LIBS; unset GONE; cd /\n"
+    )
+    show = 'echo "<$FROM_FILE|$LIBS|${GONE-unset}|$MINE|$PWD>"'
+    given = ("-n", 2, "-x", "LIBS=/old", "-x", "MINE=1", "--setup", ". ./env.sh; export MINE")
+    ended = hosts.run(*given, "sh", "-c", show, GONE="here")
+    assert ended.stdout.count(f"<a b|/new:/old|unset|1|{hosts.folder}>\n") == 2, ended.stdout
+    assert "mcjax-launch:" not in ended.stdout
+
+
+@pytest.mark.parametrize("where", [[], ["--hosts", "a,b", "--via", FAKE_SSH]])
+def test_path_of_the_command_decides_the_python(hosts: Hosts, where: list[str]) -> None:
+    (hosts.folder / "bin").mkdir()
+    shell_script(hosts.folder / "bin" / "python3", f'echo chosen\nexec {sys.executable} "$@"')
+    (hosts.folder / "show.py").write_text("print('shown')\n")
+    command = ("--setup", 'export PATH="$PWD/bin:$PATH"', "show.py")
+    ended = hosts.run(*where, "-n", 2, *command)
+    assert (ended.stdout.count("chosen"), ended.stdout.count("shown")) == (2, 2), ended.stdout
+    ended = hosts.run(*where, "-n", 2, "--python", sys.executable, *command)
+    assert (ended.stdout.count("chosen"), ended.stdout.count("shown")) == (0, 2), ended.stdout
+
+
+def test_command_makes_program_and_python(hosts: Hosts) -> None:
+    """Neither exists before: the checks on this machine come after the command."""
+    made = "mkdir -p new/bin; ln -sf $PY new/bin/python; echo \"print('made')\" > new.py"
+    options = ("-x", f"PY={sys.executable}", "--setup", made, "--python", "new/bin/python")
+    ended = hosts.run(*options, "new.py")
+    assert (ended.status, ended.stdout) == (0, "[0] made\n")
+
+
+def test_failure_on_a_host_begins_no_job(hosts: Hosts) -> None:
+    lines = []
+    for name in ("a", "b", "c"):
+        (hosts.folder / name).mkdir()
+        lines.append(f"{name} chdir={hosts.folder / name}\n")
+    (hosts.folder / "a" / "good").touch()
+    (hosts.folder / "hosts.txt").write_text("".join(lines))
+    where = ("--hosts", "hosts.txt", "--via", FAKE_SSH)
+    command = "[ -e good ] || { echo nothing good; exit 3; }"
+    # At most ten seconds for the failures to come.
+    program = ("sh", "-c", "echo rank")
+    ended = hosts.run(*where, "--setup", command, *program, MCJAX_TEST_TIME_SCALE="20")
+    assert ended.status == 3
+    assert "rank\n" not in ended.stdout
+    first, *shown, last = ended.stdout.splitlines()
+    assert first.startswith("mcjax-launch: --setup failed on b, c: exit status 3 after ")
+    assert shown == ["[b] nothing good"]  # c's are alike
+    assert "mcjax-launch: host b: --setup '[ -e good ] || " in last
+    assert last.endswith(" s (nothing good) (also: c): no rank was started")
+
+
+@pytest.mark.parametrize(
+    ("command", "status", "words"),
+    [
+        ("nosuch-command", 127, "name the command by its path"),
+        ("kill -KILL $$", 137, "killed by SIGKILL"),
+        ("set -e; false; true", 1, "exit status 1"),
+        ("seq 50; false", 1, "its last lines, -v shows all"),
+    ],
+)
+def test_status_of_the_command_is_the_jobs(
+    hosts: Hosts, command: str, status: int, words: str
+) -> None:
+    ended = hosts.run("--setup", command, "true")
+    assert ended.status == status, ended.stdout
+    assert words in ended.stdout
+    assert "\n[localhost] 30\n" not in ended.stdout
+
+
+# --- done already ---
+
+
+def test_command_is_skipped_where_it_is_done_already(hosts: Hosts) -> None:
+    options = ("-v", "--setup", f"{COUNTS}; mkdir -p made", "true")
+    hosts.run(*options)
+    ended = hosts.run(*options)
+    assert hosts.count() == 1
+    assert "--setup is done already" in ended.stdout
+    hosts.run("--setup-again", *options)
+    assert hosts.count() == 2
+    (hosts.folder / "made").rmdir()
+    hosts.run(*options)
+    assert hosts.count() == 3
+    (hosts.folder / "requirements-tpu.txt").write_text("jax\n")
+    hosts.run(*options)
+    hosts.run(*options)
+    assert hosts.count() == 4
+
+
+def test_command_that_sets_variables_is_skipped_only_if_it_is_slow(hosts: Hosts) -> None:
+    """What a quick one reads may have changed; the variables of a slow one are kept."""
+    quick = f"{COUNTS}; export KEPT=quick"
+    for _ in range(2):
+        assert "quick" in hosts.run("--setup", quick, "sh", "-c", "echo $KEPT").stdout
+    assert hosts.count() == 2
+    slow = f"{COUNTS}; sleep 1.1; export KEPT=slow PATH=/slow:$PATH"
+    for _ in range(2):
+        shown = hosts.run("--setup", slow, "sh", "-c", "echo $KEPT $PATH").stdout
+        assert "slow /slow:/" in shown
+        assert "slow:/slow" not in shown
+    assert hosts.count() == 3
+
+
+@pytest.mark.parametrize("command", ["git --version", "sleep 300 & true"])
+def test_command_runs_again_if_a_skip_might_be_wrong(hosts: Hosts, command: str) -> None:
+    for _ in range(2):
+        ended = hosts.run("--setup", f"{COUNTS}; {command}", "true")
+        assert ended.status == 0, ended.stdout
+    assert hosts.count() == 2
+
+
+def test_command_is_skipped_on_all_hosts_or_on_none(hosts: Hosts) -> None:
+    """Else one host might have newer packages than the others."""
+    here = f"{COUNTS}; mkdir -p made"
+    hosts.run("-C", hosts.folder, "--setup", here, "true")
+    assert hosts.count() == 1
+    (hosts.folder.parent / "other").mkdir()
+    listed = hosts.folder / "hosts.txt"
+    listed.write_text(f"a chdir={hosts.folder}\nb chdir={hosts.folder.parent}/other\n")
+    options = ("--hosts", listed, "--via", FAKE_SSH, "--setup", here, "true")
+    assert hosts.run(*options).status == 0
+    assert hosts.count() == 3
+    assert hosts.run(*options).status == 0
+    assert hosts.count() == 3
+
+
+def test_restart_runs_the_command_once(hosts: Hosts) -> None:
+    options = ("--max-restarts", 1, "--setup-again", "--setup", COUNTS)
+    ended = hosts.run(*options, "sh", "-c", "exit $((1 - MCJAX_RESTART))")
+    assert ended.status == 0, ended.stdout
+    assert hosts.count() == 1
+
+
+def test_jobs_on_a_host_wait_for_one_another(hosts: Hosts) -> None:
+    """The second job finds the command done."""
+    command = f"echo begun; {COUNTS}; until [ -e ../go ]; do sleep 0.02; done"
+    options = ("--setup", command, "true")
+    first = hosts.start("-v", *options)
+    first.read_until("] begun")
+    second = hosts.start(*options)
+    second.read_until("--setup on localhost waits for another job's there")
+    (hosts.folder.parent / "go").touch()
+    assert (first.finish().status, second.finish().status) == (0, 0)
+    assert hosts.count() == 1
+
+
+# --- a command that hangs ---
+
+HANGS = f"{COUNTS}; sleep 300 & setsid sleep 300 & trap '' TERM INT; echo hanging; wait"
+
+
+def test_hanging_command_is_named(hosts: Hosts) -> None:
+    options = ("-n", 1, "--timeout", 2, "--setup", HANGS)
+    running = hosts.start(*options, "true", MCJAX_TEST_TIME_SCALE="0.1")
+    running.read_until("--setup still runs after 1 s on localhost (localhost: hanging)")
+    ended = running.finish()
+    assert ended.status == 124
+    assert "--timeout: --setup still runs after 2 s on localhost" in ended.stdout
+
+
+@pytest.mark.parametrize("how", ["INT", "TERM", "KILL", "agent", "guardian"])
+def test_nothing_is_left_of_a_killed_command(hosts: Hosts, how: str) -> None:
+    """The fixture looks for what is left; and no stamp says that it is done."""
+    running = hosts.start("-v", "--setup", HANGS, "true")
+    running.read_until("] hanging")
+    if how == "agent":
+        running.agent.kill()
+    elif how == "guardian":
+        running.guardian.kill()
+    else:
+        running.signal(signal.Signals[f"SIG{how}"])
+    assert running.finish().status != 0
+    ended = hosts.run("--setup", HANGS.replace("wait", "kill $(jobs -p)"), "true")
+    assert ended.status == 0, ended.stdout
+    assert hosts.count() == 2
+
+
+def test_process_that_the_command_leaves_lasts_as_long_as_the_job(hosts: Hosts) -> None:
+    command = "sleep 300 & echo $! > ../pid"
+    ended = hosts.run("--setup", command, "sh", "-c", "kill -0 $(cat ../pid) && echo lives")
+    assert "lives" in ended.stdout
+    pid = int((hosts.folder.parent / "pid").read_text())
+    eventually(lambda: not os.path.exists(f"/proc/{pid}"))
+
+
+# --- shell functions ---
+
+CONDA = """
+conda() { if [ "$1" = activate ]; then export CONDA_DEFAULT_ENV="$2" PATH="$HOME/forge/envs/$2/bin:$PATH"; fi; }
+"""
+
+
+def test_conda_is_found_as_conda_init_has_written_it(hosts: Hosts, tmp_path: Path) -> None:
+    profile = tmp_path / "forge" / "etc" / "profile.d"
+    profile.mkdir(parents=True)
+    (profile / "conda.sh").write_text(CONDA)
+    hook = f"""case $- in *i*) ;; *) return;; esac\n__conda_setup="$('{tmp_path}/forge/bin/conda' 'shell.bash' 'hook' 2> /dev/null)"\n"""
+    (tmp_path / ".bashrc").write_text(hook)
+    program = ("sh", "-c", 'echo "$CONDA_DEFAULT_ENV ${PATH%%:*}"')
+    ended = hosts.run("--setup", "conda activate jax", *program, HOME=str(tmp_path))
+    assert ended.stdout == f"[0] jax {tmp_path}/forge/envs/jax/bin\n"
