@@ -104,6 +104,9 @@ def format_dry_run(
 def _describe_files(job: Job) -> Iterator[str]:
     if job.sync:
         yield f"{_STAGE} is the folder to which --sync copies {shlex.join(job.sync)}"
+    if job.setup is not None:
+        command = shlex.quote(job.setup)
+        yield f"before, on each host: {command}, which may change its variables and Python"
     if job.stdin:
         read = "read" if len(job.stdin) > 1 else "reads"
         yield f"{format_ranks(job.stdin)} {read} the launcher's standard input"

@@ -53,7 +53,7 @@ class HostProgress:
         waits_since: time (time.monotonic) since which it waits for another job's; None if it does
             not, or a line has said so.
         ended: its end; None before.
-        lines, printed: last lines of its output, and the number of all its lines.
+        lines, printed: last lines of its output that are not blank, and the number of all lines.
 
     """
 
@@ -80,14 +80,20 @@ class HostProgress:
         # Of a row that was drawn several times the last state counts.
         shown = [line.rstrip(b"\r").rpartition(b"\r")[2] for line in lines]
         texts = [format_one_line(line.decode("utf-8", "surrogateescape")) for line in shown]
-        self.lines += texts
+        self.lines += [text for text in texts if text.strip()]
         self.printed += len(texts)
         return texts
 
     @property
     def last_line(self) -> str:
         """Last line that is not blank; "" if there is none."""
-        return next((line.strip() for line in reversed(self.lines) if line.strip()), "")
+        return self.lines[-1].strip() if self.lines else ""
+
+    @property
+    def error(self) -> str:
+        """Last line about an error; if there is none, the last line."""
+        said = (line.strip() for line in reversed(self.lines) if "error" in line.lower())
+        return next(said, self.last_line)
 
 
 class SetupOfHosts(LauncherPart):
@@ -264,7 +270,7 @@ class SetupOfHosts(LauncherPart):
         if not self._job.verbose:
             on = f" on {format_names(names)}" if several else ""
             self._show_last_lines(failed, f"--setup failed{on}: {what}")
-        quoted = f" ({_cut(host.last_line)})" if host.last_line else ""
+        quoted = f" ({_cut(host.error)})" if host.error else ""
         command = _cut(shlex.quote(self._job.setup or ""), _LONGEST_COMMAND)
         where = f"host {names[0]}: " if several else ""
         also = f" (also: {format_names(names[1:])})" if names[1:] else ""

@@ -245,3 +245,51 @@ def test_conda_is_found_as_conda_init_has_written_it(hosts: Hosts, tmp_path: Pat
     program = ("sh", "-c", 'echo "$CONDA_DEFAULT_ENV ${PATH%%:*}"')
     ended = hosts.run("--setup", "conda activate jax", *program, HOME=str(tmp_path))
     assert ended.stdout == f"[0] jax {tmp_path}/forge/envs/jax/bin\n"
+
+
+# --- with other options ---
+
+
+@pytest.mark.only_linux("inotify")
+def test_watch_runs_the_command_once_until_its_input_changes(hosts: Hosts) -> None:
+    """Each run begins with the host's own variables."""
+    program = hosts.folder / "train.py"
+    text = "import os; print(os.environ['LIBS'], {n}, flush=True)\n"
+    program.write_text(text.format(n=1))
+    options = ("--watch", "--preload", "none", "-x", "LIBS=/old")
+    command = f"{COUNTS}; export LIBS=/new:$LIBS"
+    running = hosts.start(*options, "--setup", command, "train.py")
+    for number, count in ((1, 1), (2, 1), (3, 2)):
+        running.read_until(f"/new:/old {number}\n")
+        running.read_until("waiting for the next save", number)
+        assert hosts.count() == count
+        if number == 2:
+            (hosts.folder / "requirements.txt").touch()
+        program.write_text(text.format(n=number + 1))
+    running.read_until("/new:/old 4\n")
+    running.signal(signal.SIGINT)
+    assert running.finish().status == 130
+
+
+def test_detached_job_begins_after_the_command(hosts: Hosts) -> None:
+    started = hosts.run("--detach", "--setup", "export KEPT=kept", "sh", "-c", "echo $KEPT")
+    assert started.status == 0, started.stdout
+    shown = hosts.run("--attach", started.stdout.split()[-1])
+    assert "[0] kept\n" in shown.stdout
+    refused = hosts.run("--detach", "--setup", "echo no room; exit 5", "true")
+    assert refused.status == 5
+    assert "\n[localhost] no room\n" in refused.stdout
+
+
+@pytest.mark.parametrize("kind", ["slurm", "jobset"])
+def test_emitted_job_has_the_command(hosts: Hosts, kind: str) -> None:
+    image = ("--image", "x") if kind == "jobset" else ()
+    ended = hosts.run("--emit", kind, *image, "--setup", "uv sync && true", "train.py")
+    assert ended.status == 0, ended.stdout
+    assert "uv sync && true" in ended.stdout
+
+
+def test_dry_run_shows_the_command_and_runs_it_not(hosts: Hosts) -> None:
+    ended = hosts.run("--dry-run", "--setup", COUNTS, "true")
+    assert f"# before, on each host: '{COUNTS}'" in ended.stdout
+    assert hosts.count() == 0

@@ -26,8 +26,14 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
 _LASTS_S = 86_400.0
-# Seconds: what takes less is not worth a wrong guess.
-_QUICK_S = 1.0
+# Seconds: a command that sets variables and takes less is not worth a wrong guess; the same of one
+# that does nothing else, and reads files of which only the first is known.
+_QUICK_S, _QUICK_ALONE_S = 1.0, 10.0
+_ONLY_VARIABLES = frozenset(
+    {".", "source", "module", "ml", "conda", "mamba", "export", "unset", "eval", "set", "cd"}
+    | {"[", "test", "true", "echo", ""}
+)
+_INSTALLS = frozenset({"install", "create", "update", "env"})
 # Commands whose input nobody can see here: files elsewhere, or the sources of a build.
 _UNSEEN = frozenset(
     {"git", "curl", "wget", "rsync", "scp", "sftp", "gsutil", "gcloud", "aws", "rclone", "azcopy"}
@@ -223,9 +229,12 @@ def find_reason_against(around: Surroundings, seconds: float, stamp: Stamp, *, l
     """
     if leaves:
         return "it has left processes running"
-    if found := next((name for name in list_commands(around.command) if name in _UNSEEN), ""):
+    names = list_commands(around.command)
+    if found := next((name for name in names if name in _UNSEEN), ""):
         return f"what {found} reads is not known"
-    if stamp.after and seconds < _QUICK_S:
+    installs = bool(_INSTALLS.intersection(list_words(around.command)))
+    is_alone = _ONLY_VARIABLES.issuperset(names) and not installs
+    if stamp.after and seconds < (_QUICK_ALONE_S if is_alone else _QUICK_S):
         return "it sets variables, and is quick"
     return ""
 
