@@ -90,12 +90,12 @@ def _leave(folder: str, status: int) -> NoReturn:
 _LAST_MESSAGE_S = 5
 
 
-def main(hook: str | dict[str, str], unkept: bytes = b"") -> NoReturn:
+def main(hook: str | dict[str, bytes], unkept: bytes = b"") -> NoReturn:
     """Run the agent on descriptors 0 (from the launcher) and 1 (to the launcher).
 
     Args:
         hook: path of the hook's folder on this host; or, if the launcher has sent the code, the
-            text of each file of the package, by its path.
+            content of each file of the package, by its path.
         unkept: that code as it was sent, for the host to keep; b"" to keep nothing.
 
     """
@@ -135,7 +135,7 @@ def main(hook: str | dict[str, str], unkept: bytes = b"") -> NoReturn:
 
 
 def _be_agent(
-    control: int, uplink: int, folder: str, guarded: int, hook: str | dict[str, str]
+    control: int, uplink: int, folder: str, guarded: int, hook: str | dict[str, bytes]
 ) -> NoReturn:
     """Serve all runs in the agent's process, then exit; report a bug to the launcher.
 
@@ -205,11 +205,11 @@ def _leave_unfit(why: str) -> NoReturn:
     os._exit(exit_status.HOST_LOST)
 
 
-def _write_hook(files: dict[str, str], folder: str) -> str:
+def _write_hook(files: dict[str, bytes], folder: str) -> str:
     """Write the hook and the modules it imports; return the folder for the ranks' PYTHONPATH.
 
     Args:
-        files: text of each file of the package, by its path.
+        files: content of each file of the package, by its path.
         folder: path of the folder in which to write.
 
     Raises:
@@ -224,10 +224,10 @@ def _write_hook(files: dict[str, str], folder: str) -> str:
     return os.path.join(root, "hook", "site")
 
 
-def _write_files(files: dict[str, str], root: str) -> None:
-    for name, text in files.items():
-        if "/agent/" not in f"/{name}" and not name.endswith("/agent.py"):
+def _write_files(files: dict[str, bytes], root: str) -> None:
+    for name, content in files.items():
+        if "/agent/" not in f"/{name}" and "/agent." not in name:
             path = os.path.join(root, name)
             os.makedirs(os.path.dirname(path), exist_ok=True)
-            with open(path, "w", encoding="utf-8") as file:
-                file.write(text)
+            with open(path, "wb") as file:
+                file.write(content)

@@ -1,13 +1,16 @@
 """Agents on other hosts, over a fake ssh."""
 
 import json
+import marshal
 import os
+import py_compile
 import re
 import shlex
 import shutil
 import signal
 import subprocess
 import sys
+import zlib
 from pathlib import Path
 
 import psutil
@@ -16,6 +19,7 @@ from conftest import Launch
 from jobs import Jobs, eventually, shell_script
 from remote import FAKE_SSH
 
+from mcjax_launch.hook import install
 from mcjax_launch.transport import bootstrap
 from mcjax_launch.transport.remote_commands import make_script
 from mcjax_launch.wire.frames import MAGIC
@@ -36,6 +40,36 @@ def test_all_agent_imports_are_streamed() -> None:
     )
     assert b"mcjax-launch agent" in done.stdout, done.stderr
     assert done.stderr == b""
+
+
+def test_agent_of_another_version_compiles_the_sources() -> None:
+    payload = bootstrap.build_payload(frozenset())
+    parts = marshal.loads(zlib.decompress(payload))
+    parts[2] = (b"else", "else-39")
+    parts[3] = dict.fromkeys(parts[1], b"of another version")
+    other = zlib.compress(marshal.dumps(parts, 2))
+    loader = bootstrap.make_loader(frozenset(), keeps=False)
+    code = shlex.split(loader)[1].replace(f"({len(payload)})", f"({len(other)})")
+    command = [sys.executable, "-I", "-S", "-c", code]
+    done = subprocess.run(command, input=other, capture_output=True)
+    assert done.stdout.startswith(MAGIC), done.stderr
+
+
+BYTECODE = """
+import sys
+spec = sys.modules["_mcjax_launch.hook.install"].__spec__
+with open(spec.cached, "rb") as file:
+    print("flags", file.read(8)[4])
+"""
+
+
+def test_ranks_elsewhere_load_the_launchers_bytecode(jobs: Jobs, tmp_path: Path) -> None:
+    """Python has not replaced it by its own, which it would compare with the source (flags 0)."""
+    py_compile.compile(str(Path(install.__file__)))
+    program = tmp_path / "program.py"
+    program.write_text(BYTECODE)
+    ended = jobs.run("--via", FAKE_SSH, "--hosts", "a", "--python", sys.executable, program)
+    assert "flags 1" in ended.stdout, ended
 
 
 def start_loader(cache: Path, payload: bytes) -> bytes:
