@@ -4,6 +4,7 @@ import ctypes
 import importlib.util
 import os
 import py_compile
+import struct
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -104,6 +105,17 @@ def test_lost_events_count_as_a_save(tmp_path: Path, monkeypatch: pytest.MonkeyP
     watched.read_saved_paths()
     (tmp_path / "package" / "a.py").touch()
     assert watched.read_saved_paths() == [str(tmp_path / "package" / "a.py")]
+
+
+def test_kernel_that_has_lost_events_is_understood() -> None:
+    events = inotify.Inotify()
+    os.close(events.fd)
+    events.fd, kernel = os.pipe()
+    os.set_blocking(events.fd, False)
+    os.write(kernel, struct.pack("iIII", -1, inotify._OVERFLOW, 0, 0))
+    assert [event.missed for event in events.read()] == [True]
+    os.close(events.fd)
+    os.close(kernel)
 
 
 def test_too_many_folders_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
