@@ -1,6 +1,7 @@
 """A terminal that somebody else is to write on."""
 
 import os
+import threading
 import tty
 from collections.abc import Iterator
 
@@ -45,3 +46,25 @@ def test_held_output_is_not_lost(
     stream.release()
     assert whole + shown(terminal[0], stream, stream.taken - written) == LINES + b"more\n"
     loop.close()
+
+
+def test_what_is_queued_is_written_before_a_debugger_prints(terminal: tuple[int, int]) -> None:
+    loop = Loop()
+    stream = sink.Sink(terminal[1], loop)
+    stream.write([LINES])
+    assert stream.queued
+    seen: list[bytes] = []
+    reader = threading.Thread(target=lambda: seen.append(read_all(terminal[0], len(LINES))))
+    reader.start()
+    stream.hold()
+    assert stream.queued == 0
+    reader.join()
+    assert seen == [LINES]
+    loop.close()
+
+
+def read_all(screen: int, size: int) -> bytes:
+    seen = b""
+    while len(seen) < size:
+        seen += os.read(screen, size - len(seen))
+    return seen
