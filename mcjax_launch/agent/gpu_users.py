@@ -113,8 +113,9 @@ def _make_use(gpu: dict[str, Any], users: list[Any], others: list[Any]) -> GpuUs
 
 
 def _describe_other(pid: int, mib: int | None) -> str:
-    """Describe a process that belongs to no rank of this host."""
-    command = " ".join(system.read_command(pid))[:_LONGEST]
+    """Describe a process that belongs to no rank of this host: `pid 7 (python train.py) 9 MiB`."""
+    words = [word for word in system.read_command(pid)[:2] if not word.startswith("-")]
+    command = " ".join(map(os.path.basename, words))[:_LONGEST]
     holds = "" if mib is None else f" {mib} MiB"
     return f"pid {pid}{f' ({command})' if command else ''}{holds}"
 

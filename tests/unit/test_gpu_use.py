@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 from records import run_of
 
+from mcjax_launch.agent import gpu_users
 from mcjax_launch.agent.gpu_users import attribute_gpus, merge_readings
 from mcjax_launch.agent.system.unix import HostProcess
 from mcjax_launch.diagnosis.findings import gpus
@@ -187,6 +188,7 @@ def test_holders_of_memory_are_named_after_a_rank_has_found_none() -> None:
         "rank 0 8.8 GiB, rank 1 7.8 GiB, rank 3 6.8 GiB, 3 more 11.2 GiB, "
         "pid 99 (python x.py) 900 MiB"
     )
+    assert found.due == 3.0  # if it ends before, the summary says it
     assert not job.state.record_exhaustion(6, 2.0)
     end = Exited(6, 1, (), None, 0.0, 0)
     job.state.record_exit(end, job.now)
@@ -268,6 +270,15 @@ def test_work_of_strangers_is_no_ranks() -> None:
     assert [gpu.ranks for gpu in found] == [(RankOnGpu(0, 9, 0, 0),)]
     assert found[0].others == ("pid 99 100 MiB",)
     assert attribute(reading(processes=[[99, 100, 80, 4]])) == [()]
+
+
+def test_stranger_is_named_by_its_program_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its other arguments may hold secrets."""
+    words = ["/usr/bin/python3", "/me/train.py", "--token", "s3cret"]
+    monkeypatch.setattr(gpu_users.system, "read_command", lambda pid: words)
+    mine = reading(processes=[[99, 7, 0, 0]])
+    [found] = attribute_gpus([mine], PROCESSES, RANKS, {}, sees_all=True)
+    assert found.others == ("pid 99 (python3 train.py) 7 MiB",)
 
 
 def test_gpu_of_a_container_works_for_the_rank_that_owns_it() -> None:

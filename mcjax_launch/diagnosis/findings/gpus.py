@@ -10,11 +10,15 @@ from mcjax_launch.runs.gpu_use import GpuActivity, RankGpus
 from mcjax_launch.runs.rank_run import RankRun
 from mcjax_launch.runs.spmd import format_title
 from mcjax_launch.wire.messages import GpuUse
+from mcjax_launch.wire.timers import scale_time
 from mcjax_launch.wording import format_rough_duration
 
 # In this order they are described.
 _KINDS = (GpuActivity.WAITS, GpuActivity.WORKS, GpuActivity.IDLE)
 
+# A rank that has not ended this many seconds after it has found no memory tries again. If it ends,
+# the summary says the same.
+_RETRIES_S = scale_time(2.0)
 # At most this many holders of a GPU's memory are named.
 _MOST_HOLDERS = 4
 
@@ -58,11 +62,16 @@ def memory_taken(view: View) -> Iterator[Finding]:
         if gpu is not None:
             holders = _describe_holders(view, host, gpu)
             words = f"{view.format_ranks(ranks)} found no memory: {holders}"
-            yield Finding(("GPU memory", host, number), words, tuple(ranks))
+            due = min(map(_get_exhaustion_time, runs)) + _RETRIES_S
+            yield Finding(("GPU memory", host, number), words, tuple(ranks), due=due)
 
 
 def _has_exhausted_gpu(run: RankRun) -> bool:
     return run.gpu_use is not None and run.gpu_use.exhausted_at is not None
+
+
+def _get_exhaustion_time(run: RankRun) -> float:
+    return (run.gpu_use.exhausted_at or 0.0) if run.gpu_use is not None else 0.0
 
 
 def _get_fullest(run: RankRun) -> GpuUse | None:
