@@ -170,6 +170,25 @@ def test_command_is_skipped_on_all_hosts_or_on_none(hosts: Hosts) -> None:
     assert hosts.count() == 3
 
 
+@pytest.mark.parametrize(
+    ("command", "count"), [("true", 1), ("touch below/made", 2), ("echo $PWD", 2)]
+)
+def test_command_that_uses_its_staging_folder_runs_at_each_start(
+    hosts: Hosts, command: str, count: int
+) -> None:
+    (hosts.folder / "below").mkdir()
+    (hosts.folder / "below" / "program").write_text("pass\n")
+    ran = hosts.folder.parent / "ran"
+    setup = f"{command}; echo x >> {ran}"
+    for _ in range(2):
+        ended = hosts.run("--sync", "below", "--setup", setup, "sh", "-c", "ls below")
+        assert "[0] program\n" in ended.stdout
+    assert hosts.count() == count
+    (hosts.folder / "below" / "program").write_text("print(1)\n")
+    hosts.run("--sync", "below", "--setup", setup, "true")
+    assert hosts.count() == count + 1
+
+
 def test_restart_runs_the_command_once(hosts: Hosts) -> None:
     options = ("--max-restarts", 1, "--setup-again", "--setup", COUNTS)
     ended = hosts.run(*options, "sh", "-c", "exit $((1 - MCJAX_RESTART))")

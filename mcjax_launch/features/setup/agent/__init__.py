@@ -71,6 +71,7 @@ class SetupCommand(AgentPart, HostChanges):
         agent.changes = self
         self._asked: SetUp
         self._around: Surroundings
+        self._is_staged = False
         self._stamp: Stamp | None = None  # of this start
         self._folder = ""  # of the stamps; "" if there is none
         self._why_no_folder = ""
@@ -99,6 +100,7 @@ class SetupCommand(AgentPart, HostChanges):
         self._asked, self._asked_at = asked, time.time()
         if (stage := self.agent.complete_staging()) is None:
             return
+        self._is_staged = bool(stage)
         try:
             folder = choose_working_folder(asked.chdir, asked.chdir_given, stage)
         except Unusable as error:
@@ -117,7 +119,11 @@ class SetupCommand(AgentPart, HostChanges):
     def _look_around(self, folder: str) -> Surroundings:
         given = self._asked.env
         environ = make_environ(without_outer_job(os.environ), given)
-        return stamps.Surroundings(self._asked.command, folder, environ, given, self._asked.sent)
+        command, sent = self._asked.command, self._asked.sent
+        around = stamps.Surroundings(command, folder, environ, given, sent)
+        # A staging folder is a new one at each start, so it is named after the user's own folder.
+        around.place = f"{self._asked.chdir} (sent)" if self._is_staged else folder
+        return around
 
     def _find_stamp(self) -> Stamp | None:
         """Return the stamp of a run of this process, or of any process, that still holds."""
@@ -253,14 +259,15 @@ class SetupCommand(AgentPart, HostChanges):
         why = self._why_no_folder or stamps.find_reason_against(
             self._around, seconds, stamp, leaves=bool(left)
         )
+        if self._is_staged and self._around.depends_on_folder(stamp):
+            self._use(stamp, remark="it uses its folder, which is a new one at each start")
+            return
         if not left:
             _remembered.name, _remembered.stamp = self._around.name, stamp
         self._use(stamp, remark=why or self._keep(stamp))
 
     def _keep(self, stamp: Stamp) -> str:
         """Write a stamp for later starts; return the reason if it cannot be kept."""
-        if self._around.folder.startswith(os.path.realpath(self.agent.folder)):
-            return "its folder is a new one at each start"
         try:
             stamps.write(self._folder, self._around.name, stamp)
         except OSError as error:

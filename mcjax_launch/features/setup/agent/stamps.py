@@ -50,6 +50,8 @@ _VARIABLES = (
     *("CONDA_PREFIX", "LOADEDMODULES"),
 )
 _MOST_BYTES = 1 << 20
+# Words by which a command installs its own folder, or reads it.
+_OWN_FOLDER = frozenset({"-e", "--editable", ".", "./"})
 
 
 class Stamp(Nested):
@@ -80,6 +82,9 @@ class Surroundings:
         given: those of the user among them.
         sent: checksum of the files that --sync has sent; "" for none.
 
+    Attributes:
+        place: name of the folder, in the name of the stamp.
+
     """
 
     def __init__(
@@ -93,12 +98,14 @@ class Surroundings:
         self.command, self.folder = command, folder
         self.environ = environ
         self._given, self._sent = given, sent
+        self.place = folder
         self._entries = frozenset(_list_names(folder))
+        self._tree = _list_tree(folder) if sent else frozenset()
 
     @property
     def name(self) -> str:
         """Name of the stamp's file, of this command in this folder on this host."""
-        return _compute_checksum([self.command, self.folder, _identify_host()])
+        return _compute_checksum([self.command, self.place, _identify_host()])
 
     def make_stamp(self, after: Mapping[str, str | None], earlier: Stamp | None) -> Stamp:
         """Return the stamp of the command, which has just ended.
@@ -114,6 +121,14 @@ class Surroundings:
         before = {name: self.environ.get(name) for name in after}
         stamp = Stamp(self._compute_inputs(), made, "", before, dict(after))
         return stamp.copy_with(packages=self._compute_packages(stamp))
+
+    def depends_on_folder(self, stamp: Stamp) -> bool:
+        """Return whether the command, which has just ended, has changed or named its folder."""
+        if self._tree != _list_tree(self.folder) or "PWD" in self.command:
+            return True
+        values = filter(None, stamp.after.values())
+        named = _OWN_FOLDER.intersection(list_words(self.command))
+        return bool(named) or any(self.folder in value for value in values)
 
     def get_environ_after(self, stamp: Stamp | None) -> dict[str, str]:
         """Return the variables as the command has changed them."""
@@ -142,7 +157,8 @@ class Surroundings:
         folders = [self.folder, *filter(os.path.isdir, paths)]
         locks = [path for folder in dict.fromkeys(folders) for path in _list_locks(folder)]
         locks += _list_locks_above(self.folder)
-        yield from map(_describe_file, [*locks, *filter(os.path.isfile, paths)])
+        for path in [*locks, *filter(os.path.isfile, paths)]:
+            yield f"{os.path.relpath(path, self.folder)} {_describe_file(path)}"
         yield "" if locks else self._sent
 
     def _compute_packages(self, stamp: Stamp) -> str:
@@ -162,6 +178,18 @@ def _list_names(folder: str) -> list[str]:
         return sorted(os.listdir(folder))
     except OSError:
         return []
+
+
+def _list_tree(folder: str) -> frozenset[tuple[str, int, int]]:
+    """Return the path, size and time of each file and folder below a folder."""
+    found = set()
+    for place, folders, files in os.walk(folder):
+        for path in (os.path.join(place, name) for name in [*folders, *files]):
+            with contextlib.suppress(OSError):
+                status = os.lstat(path)
+                size = 0 if stat.S_ISDIR(status.st_mode) else status.st_size
+                found.add((path, size, status.st_mtime_ns))
+    return frozenset(found)
 
 
 def _list_locks(folder: str) -> list[str]:
@@ -187,11 +215,11 @@ def _describe_file(path: str) -> str:
     try:
         found = os.stat(path)
         if found.st_size > _MOST_BYTES or not stat.S_ISREG(found.st_mode):
-            return f"{path} {found.st_size} {found.st_mtime_ns}"
+            return f"{found.st_size} {found.st_mtime_ns}"
         with open(path, "rb") as file:
-            return f"{path} {hashlib.sha256(file.read()).hexdigest()}"
+            return hashlib.sha256(file.read()).hexdigest()
     except OSError as error:
-        return f"{path} {error.errno}"
+        return f"error {error.errno}"
 
 
 def _iterate_packages(roots: Iterable[str]) -> Iterator[str]:
