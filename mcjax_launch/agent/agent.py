@@ -79,6 +79,8 @@ class Agent:
 
     """
 
+    changes = HostChanges()
+
     def __init__(
         self,
         control: int,
@@ -106,7 +108,6 @@ class Agent:
         self._parts: dict[str, AgentPart] = {}  # by the names of their features
         self.supervisor = supervisor.Supervisor(0)
         self.pids: dict[int, int] = {}
-        self.changes = HostChanges()
         self.prepared: HostPreparation | None = None
         self._staging = Staging(folder)
         path = os.path.join(folder, "hook")

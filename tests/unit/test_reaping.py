@@ -6,7 +6,7 @@ from types import SimpleNamespace
 import pytest
 
 from mcjax_launch.agent import agent
-from mcjax_launch.agent.part import HostChanges, RankStarter
+from mcjax_launch.agent.part import RankStarter
 from mcjax_launch.agent.system.unix import EndedChild
 
 SERVER, ORPHAN = 7, 8
@@ -34,7 +34,6 @@ def test_import_server_is_reaped_by_its_owner(monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr(agent, "system", SimpleNamespace(find_ended_child=ended_child, reap=reap))
     mine = agent.Agent.__new__(agent.Agent)
     mine.pids = {}
-    mine.changes = HostChanges()
     mine.starter = starter = RankStarter(None)
     starter.handle_ended_children = check  # type: ignore[method-assign]
     starter.owns = lambda pid: pid == SERVER  # type: ignore[method-assign]

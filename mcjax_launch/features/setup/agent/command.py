@@ -13,8 +13,8 @@ if TYPE_CHECKING:
 
     Changes = dict[str, "str | None"]
 
-# Variables of the shell itself.
-_SHELLS_OWN = frozenset({"_", "SHLVL", "PWD", "OLDPWD"})
+# Variables of the shell itself; PS1 is what a venv's `activate` shows there.
+_SHELLS_OWN = frozenset({"_", "SHLVL", "PWD", "OLDPWD", "PS1"})
 # Where the installers of uv, pipx and poetry put commands; only a login adds it to PATH.
 _USERS_COMMANDS = "~/.local/bin"
 _OUTPUT = re.compile(r">[>|]?\s*[^\s;&|]+")
