@@ -121,6 +121,7 @@ run) while [ "$1" != my/image ]; do shift; done; shift ;;
 esac
 exec "$@"
 """,
+    "pip": 'case "$*" in *"jax[tpu]") ;; *) exec python -m pip "$@" ;; esac\n',
     "nsys": 'shift 3; exec "$@"\n',
     "py-spy": 'shift 4; exec "$@"\n',
     "qsub": "grep '^#PBS' \"$1\"\n",
