@@ -20,6 +20,8 @@ OLDEST_PYTHON = (3, 9)
 _LOADING_S = 60
 # Level 6 takes twice as long and saves 8 %.
 _LEVEL = 3
+# Digits of a payload's length, before it.
+_DIGITS = 9
 # Version of marshal that every Python reads.
 _OF_ALL = 2
 # Header of a file of bytecode: magic number, flags, time and size of the source.
@@ -33,8 +35,8 @@ TOO_OLD = 93
 
 
 @cache
-def build_payload(features: frozenset[str]) -> bytes:
-    """Return what the loader runs, compressed: the importer, the package's sources and bytecode.
+def build_code(features: frozenset[str]) -> bytes:
+    """Return what the loader runs: the importer, and the package's sources and bytecode.
 
     Args:
         features: names of the features whose files to include.
@@ -43,8 +45,14 @@ def build_payload(features: frozenset[str]) -> bytes:
     files = read_streamed_files(features)
     codes = {path: code for path in files if (code := _read_bytecode(path))}
     version = importing.MAGIC_NUMBER, sys.implementation.cache_tag
-    parts = [files["agent/assemble.py"], files, version, codes]
-    return zlib.compress(marshal.dumps(parts, _OF_ALL), _LEVEL)
+    return marshal.dumps([files["agent/assemble.py"], files, version, codes], _OF_ALL)
+
+
+@cache
+def build_payload(features: frozenset[str]) -> bytes:
+    """Return what is sent to a host that has not kept the code: its length, and it compressed."""
+    payload = zlib.compress(build_code(features), _LEVEL)
+    return f"{len(payload):0{_DIGITS}}".encode() + payload
 
 
 def _read_bytecode(path: str) -> bytes:
@@ -100,51 +108,54 @@ def make_loader(features: frozenset[str], *, keeps: bool) -> str:
 
     Args:
         features: names of the features in the payload.
-        keeps: True if the host may keep the payload. The loader then says whether the host has it
-            (`SAYS`), and reads it from stdin only if not.
+        keeps: True if the host may keep the code. The loader then says whether the host has it
+            (`SAYS`), and reads the payload from stdin only if not.
 
     """
-    payload = build_payload(features)
     old = f"sys.version_info<{OLDEST_PYTHON}and(sys.stderr.write(sys.version),sys.exit({TOO_OLD}))"
-    begin = f"import marshal,signal,sys,zlib;{old};".replace(", ", ",")
+    begin = f"import marshal,os,signal,sys,zlib;{old};".replace(", ", ",")
     # The alarm: if the launcher dies while it sends the payload, stdin may not end.
-    alarm = f"signal.alarm({_LOADING_S})"
-    if not keeps:
-        read = f"sys.stdin.buffer.read({len(payload)})"
-        parts = f"p=marshal.loads(zlib.decompress({read}))"
-        return f'-c "{begin}{alarm};{parts};exec(p.pop(0));assemble(*p,bytes())"'
-    lines = f"{alarm}\n{_LOADER}".replace("SIZE", str(len(payload))).strip().replace("\n", "@")
-    return (
-        f'-c "{begin}exec(sys.argv[1].replace(chr(64),chr(10)))" "{lines}" '
-        f'"${{XDG_CACHE_HOME:-$HOME/.cache}}/{KEPT}/{checksum.compute(payload)}" {SAYS}'
-    )
+    lines = f"signal.alarm({_LOADING_S})\n{_LOADER}".replace("DIGITS", str(_DIGITS))
+    kept = ""
+    if keeps:
+        code = build_code(features)
+        lines = lines.replace("SIZE", str(len(code)))
+        folder = f"${{XDG_CACHE_HOME:-$HOME/.cache}}/{KEPT}"
+        kept = f' "{folder}/{checksum.compute(code)}" {SAYS}'
+    lines = lines.strip().replace("\n", "@")
+    return f'-c "{begin}exec(sys.argv[1].replace(chr(64),chr(10)))" "{lines}"{kept}'
 
 
 # Line ends are sent as `@`. What the host keeps is run only if it has the checksum. No more than
 # the payload may be read from stdin: the agent reads what follows.
 _LOADER = """
-import os
+def get(count):
+ got=bytes()
+ while len(got)<count:
+  part=os.read(0,count-len(got))
+  if not part: break
+  got+=part
+ return got
 code=unkept=bytes()
-try:
- from _blake2 import blake2b
- kept=os.open(sys.argv[2],os.O_NONBLOCK)
- while len(code)<=SIZE:
-  part=os.read(kept,SIZE+1-len(code))
-  if not part: break
-  code+=part
- os.close(kept)
- has=blake2b(code,digest_size=20).hexdigest()==os.path.basename(sys.argv[2])
-except(ImportError,OSError):
- has=False
-os.write(1,(sys.argv[3]+str(has)+chr(10)).encode())
+keeps=len(sys.argv)>2
+has=False
+if keeps:
+ try:
+  from _blake2 import blake2b
+  kept=os.open(sys.argv[2],os.O_NONBLOCK)
+  while len(code)<=SIZE:
+   part=os.read(kept,SIZE+1-len(code))
+   if not part: break
+   code+=part
+  os.close(kept)
+  has=blake2b(code,digest_size=20).hexdigest()==os.path.basename(sys.argv[2])
+ except(ImportError,OSError):
+  pass
+ os.write(1,(sys.argv[3]+str(has)+chr(10)).encode())
 if not has:
- code=bytes()
- while len(code)<SIZE:
-  part=os.read(0,SIZE-len(code))
-  if not part: break
-  code+=part
- unkept=code
-parts=marshal.loads(zlib.decompress(code))
+ code=zlib.decompress(get(int(get(DIGITS))))
+ if keeps: unkept=code
+parts=marshal.loads(code)
 exec(parts.pop(0))
 assemble(*parts,unkept)
 """

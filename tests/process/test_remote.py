@@ -31,10 +31,9 @@ SOON = {"MCJAX_TEST_TIME_SCALE": "0.2"}
 def test_all_agent_imports_are_streamed() -> None:
     """In an interpreter that cannot see the installed package."""
     every = frozenset(("check", "preload"))
-    code = shlex.split(bootstrap.make_loader(every, keeps=False))[1]
-    code = code.replace("exec(", "sys.argv=['x'];exec(")
+    words = shlex.split(bootstrap.make_loader(every, keeps=False))
     done = subprocess.run(
-        [sys.executable, "-I", "-S", "-c", code],
+        [sys.executable, "-I", "-S", *words],
         input=bootstrap.build_payload(every),
         capture_output=True,
     )
@@ -43,15 +42,13 @@ def test_all_agent_imports_are_streamed() -> None:
 
 
 def test_agent_of_another_version_compiles_the_sources() -> None:
-    payload = bootstrap.build_payload(frozenset())
-    parts = marshal.loads(zlib.decompress(payload))
+    parts = marshal.loads(bootstrap.build_code(frozenset()))
     parts[2] = (b"else", "else-39")
     parts[3] = dict.fromkeys(parts[1], b"of another version")
     other = zlib.compress(marshal.dumps(parts, 2))
-    loader = bootstrap.make_loader(frozenset(), keeps=False)
-    code = shlex.split(loader)[1].replace(f"({len(payload)})", f"({len(other)})")
-    command = [sys.executable, "-I", "-S", "-c", code]
-    done = subprocess.run(command, input=other, capture_output=True)
+    words = shlex.split(bootstrap.make_loader(frozenset(), keeps=False))
+    command = [sys.executable, "-I", "-S", *words]
+    done = subprocess.run(command, input=b"%09d" % len(other) + other, capture_output=True)
     assert done.stdout.startswith(MAGIC), done.stderr
 
 
@@ -89,17 +86,15 @@ def start_loader(cache: Path, payload: bytes) -> bytes:
 @pytest.mark.parametrize("damage", ["", "changed", "cut", "longer", "a folder"])
 def test_host_keeps_the_agents_code(tmp_path: Path, damage: str) -> None:
     """It is run only if it is what the launcher would send."""
-    payload = bootstrap.build_payload(frozenset())
+    code, payload = bootstrap.build_code(frozenset()), bootstrap.build_payload(frozenset())
     lacks, has = (f"{bootstrap.SAYS}{word}".encode() for word in (False, True))
     assert start_loader(tmp_path, payload) == lacks
     assert start_loader(tmp_path, b"") == has
     [kept] = (tmp_path / bootstrap.KEPT).iterdir()
-    assert kept.read_bytes() == payload
+    assert kept.read_bytes() == code
     if not damage:
         return
-    kept.write_bytes(
-        {"changed": payload[:-9] + bytes(9), "cut": payload[:-1]}.get(damage, payload + b"x")
-    )
+    kept.write_bytes({"changed": code[:-9] + bytes(9), "cut": code[:-1]}.get(damage, code + b"x"))
     if damage == "a folder":
         kept.unlink()
         kept.mkdir()
