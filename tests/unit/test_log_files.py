@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from mcjax_launch.console.log_files import LogFiles
+from mcjax_launch.console.log_files import LogFiles, remove_leftovers
 from mcjax_launch.console.prefix import RankLabel
 from mcjax_launch.errors import LaunchError
 from mcjax_launch.wire.frames import STDERR, STDOUT
@@ -73,3 +73,17 @@ def test_a_fifo_is_no_log_file(tmp_path: Path, is_read: bool) -> None:
         opened(tmp_path)
     if reader is not None:
         os.close(reader)
+
+
+def test_log_files_of_a_running_job_are_not_removed_as_leftovers(tmp_path: Path) -> None:
+    """Those of ranks 1 and 2 are an ended job's, those of rank 3 another job's that runs."""
+    for rank in range(5):
+        for end in ("out", "err"):
+            (tmp_path / f"{rank}.{end}").touch()
+    running = LogFiles(lambda line: None)
+    running.open([RankLabel(3, folder=str(tmp_path))], append=True)
+    remove_leftovers([RankLabel(0, folder=str(tmp_path))], 1)
+    running.close()
+    assert sorted(path.name for path in tmp_path.iterdir()) == [
+        *("0.err", "0.out", "3.err", "3.out", "4.err", "4.out")
+    ]

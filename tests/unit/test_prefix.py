@@ -56,5 +56,6 @@ def test_colour_depends_on_option_terminal_and_environment() -> None:
         assert not wants_colour("auto", True, variables)
     assert wants_colour("auto", True, xterm | {"NO_COLOR": ""})
     assert wants_colour("auto", False, {"FORCE_COLOR": "1"})
+    assert not wants_colour("auto", True, xterm | {"NO_COLOR": "1", "FORCE_COLOR": "1"})
     assert not wants_colour("never", True, {"FORCE_COLOR": "1"})
     assert wants_colour("always", False, {"NO_COLOR": "1"})
