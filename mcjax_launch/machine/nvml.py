@@ -37,7 +37,7 @@ class _Utilization(ctypes.Structure):
     _fields_ = [("gpu", c_uint), ("memory", c_uint)]
 
 
-class _Process(ctypes.Structure):
+class _GpuProcess(ctypes.Structure):
     _fields_ = [
         ("pid", c_uint),
         ("used", c_ulonglong),
@@ -46,7 +46,7 @@ class _Process(ctypes.Structure):
     ]
 
 
-class _ProcessUse(ctypes.Structure):
+class _GpuProcessUse(ctypes.Structure):
     _fields_ = [
         ("pid", c_uint),
         ("at", c_ulonglong),
@@ -112,7 +112,7 @@ class Nvml:
 
     def _list_processes(self, number: int) -> list[list[int | None]]:
         """Return pid, memory in MiB, `busy` and `memory_busy` of each process; None if unknown."""
-        device, found = self._devices[number], (_Process * _MOST_PROCESSES)()
+        device, found = self._devices[number], (_GpuProcess * _MOST_PROCESSES)()
         count = c_uint(_MOST_PROCESSES)
         for version in ("_v3", "_v2"):  # of the same layout
             name = f"DeviceGetComputeRunningProcesses{version}"
@@ -132,7 +132,7 @@ class Nvml:
 
     def _read_process_use(self, number: int) -> dict[int, tuple[int, int]]:
         """Return how busy each process has kept a GPU since the last call; {} if it kept none."""
-        found = (_ProcessUse * _MOST_PROCESSES)()
+        found = (_GpuProcessUse * _MOST_PROCESSES)()
         count, since = c_uint(_MOST_PROCESSES), c_ulonglong(self._seen_at.get(number, 0))
         device = self._devices[number]
         if not self._ask("DeviceGetProcessUtilization", device, found, byref(count), since):

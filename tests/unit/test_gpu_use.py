@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 from records import run_of
 
-from mcjax_launch.agent import gpu_users
 from mcjax_launch.agent.gpu_users import attribute_gpus, merge_readings
+from mcjax_launch.agent.system import system
 from mcjax_launch.agent.system.unix import HostProcess
 from mcjax_launch.diagnosis.findings import gpus
 from mcjax_launch.diagnosis.summary import summarize
@@ -275,7 +275,7 @@ def test_work_of_strangers_is_no_ranks() -> None:
 def test_stranger_is_named_by_its_program_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     """Its other arguments may hold secrets."""
     words = ["/usr/bin/python3", "/me/train.py", "--token", "s3cret"]
-    monkeypatch.setattr(gpu_users.system, "read_command", lambda pid: words)
+    monkeypatch.setattr(system, "read_command", lambda pid: words)
     mine = reading(processes=[[99, 7, 0, 0]])
     [found] = attribute_gpus([mine], PROCESSES, RANKS, {}, sees_all=True)
     assert found.others == ("pid 99 (python3 train.py) 7 MiB",)
