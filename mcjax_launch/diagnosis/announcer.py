@@ -96,11 +96,12 @@ class Announcer:
         return self._ask(facts, now) or None
 
     def select_pending_findings(self, now: float) -> list[Finding]:
-        """Return the unprinted findings about calls of initialize() in ranks' child processes.
+        """Return the unprinted findings about ranks' child processes and the order of programs.
 
         Call this when the job is over: findings that were not yet due are included.
         """
-        return self._ask(Fact.BELOW, now, waits=False)
+        order = Fact.NOTHING if self._state.ending else Fact.SEQUENCE
+        return self._ask(Fact.BELOW | order, now, waits=False)
 
     def _ask(self, facts: Fact, now: float, *, waits: bool = True) -> list[Finding]:
         from mcjax_launch.diagnosis.rules import apply_rules

@@ -78,7 +78,7 @@ RULES = (
     Rule("tests.failed_test", HANG | LIMIT | SUMMARY),
     Rule("tests.other_tests", NOTE | SUMMARY, CALL | Fact.TESTS),
     Rule("programs.other_mesh", NOTE, Fact.PROGRAM),
-    Rule("programs.other_sequence", NOTE | LIMIT, Fact.SEQUENCE),
+    Rule("programs.other_sequence", NOTE | LIMIT | SUMMARY, Fact.SEQUENCE),
     Rule("programs.divergence", HANG | LIMIT | END),
     Rule("errors.logged_errors", HANG | LIMIT | SUMMARY | END),
     Rule("order.loop_over_set", HANG | LIMIT | SUMMARY | END),

@@ -51,10 +51,11 @@ _PROFILE = "--profile ends a program that begins a trace of its own"
 _BREAKPOINT = "jax.debug.breakpoint() does not work in ranks"
 _COMPILE_ONCE = "each rank compiles every program for itself"
 _EXIT = "a rank that fails loses what it has not flushed to files"
+_ORDER = "a rank that skips, repeats or reorders programs which it has run before goes unnoticed"
 _ADDRESS = "a program that asks JAX for the coordinator's address gets a socket's path"
 
 _BRIDGE, _DISTRIBUTED = "jax._src.xla_bridge", "jax._src.distributed"
-_EXECUTION = "jax._src.interpreters.pxla"
+_EXECUTION, _JIT = "jax._src.interpreters.pxla", "jax._src.pjit"
 INTERNALS = (
     Internal("jax._src.compiler", "compile_or_get_cached", _PROGRAMS),
     Internal("jax._src.compiler", "backend_compile_and_load", _COMPILE_ONCE),
@@ -68,6 +69,15 @@ INTERNALS = (
     Internal(_EXECUTION, "ExecuteReplicated.xla_executable", _PROGRAMS),
     Internal(_EXECUTION, "ExecuteReplicated.kept_var_idx", _PROGRAMS),
     Internal(_EXECUTION, "ExecuteReplicated.out_handler", _PROGRAMS),
+    Internal("sys", "monitoring", f"{_ORDER} (Python 3.12 and newer have it)"),
+    Internal(JAXLIB, "PjitFunction", _ORDER),
+    Internal(_JIT, "_infer_params", _ORDER),
+    Internal(_JIT, "_run_python_pjit", _ORDER),
+    Internal(_JIT, "_cpp_pjit", _ORDER),
+    Internal(_JIT, "jit_p.impl", _ORDER),
+    Internal("jax._src.core", "trace_state_clean", _ORDER),
+    Internal("jax._src.array", "ArrayImpl", _ORDER),
+    Internal("jax._src.source_info_util", "register_exclusion", _ORDER),
     Internal("jax._src.interpreters.mlir", "make_ir_context", _TEXT),
     Internal(_BRIDGE, "backends", _DEVICES),
     Internal(_BRIDGE, "_default_backend", _DEVICES),

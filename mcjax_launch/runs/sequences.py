@@ -21,9 +21,8 @@ KEPT = 64
 _MOST_KEPT = 1 << 20
 # A rank may withdraw its latest entry a moment after it was read.
 _PROVISIONAL_S = 0.4
-# How many programs after a difference show what kind it is, and how long to wait for them.
+# So many programs after a difference show of what kind it is.
 _ENOUGH_AFTER = 24
-_LONGEST_WAIT_S = 1.0
 # Programs that must be alike after a difference, if there are so many; at least; how far to search.
 _ALIKE, _LEAST_ALIKE, _FARTHEST = 12, 2, 13
 
@@ -183,24 +182,30 @@ class MeshSequence:
             self.is_compared = False
             sequence.drop_until(sequence.count - KEPT)
 
-    def compare(self, names: ProgramNames, ended: Collection[int], now: float) -> float:
+    def compare(
+        self, names: ProgramNames, ended: Collection[int], now: float, wait_s: float
+    ) -> float:
         """Look for a difference; return the time at which to look again, infinity for never.
 
         Args:
             names: names of programs.
             ended: ranks that will run no more programs.
             now: current time, in time.monotonic's seconds.
+            wait_s: seconds to wait for programs after a difference, which show its kind.
 
         """
         if not self.is_compared or self.difference is not None or len(self.by_rank) < 2:
             return math.inf
-        settled = {rank: seq.count_settled(now) for rank, seq in self.by_rank.items()}
+        settled = {
+            rank: sequence.count if rank in ended else sequence.count_settled(now)
+            for rank, sequence in self.by_rank.items()
+        }
         self._advance(min(settled.values()), names)
         groups = self._group(settled, ended, names)
         if len(groups) > 1:
             self._differs_since = min(self._differs_since, now)
             after = [self.by_rank[rank].count - self.agreed for g in groups.values() for rank in g]
-            wait_until = self._differs_since + _LONGEST_WAIT_S
+            wait_until = self._differs_since + wait_s
             if min(after) > _ENOUGH_AFTER or now >= wait_until or ended:
                 self.difference = self._describe(groups, names)
                 return math.inf
@@ -278,7 +283,7 @@ def classify(before: Sequence[int], usual: Sequence[int], own: Sequence[int]) ->
     again = bool(extra) and list(before[-extra:]) == list(own[:extra])
     if list(usual[:2]) == list(own[1::-1]) and not is_other and _continue_alike(usual, own, 2):
         kind = DeviationKind.SWAPPED
-    elif skipped and again:
+    elif skipped and again and abs(skipped - extra) <= 1:  # neither is more likely
         kind = DeviationKind.SKIPPED_OR_REPEATED
     elif is_other and skipped != 1:
         kind = DeviationKind.OTHER
@@ -369,7 +374,7 @@ class ProgramSequences:
         found = sequence.get_from(first)
         return [(first + at, self.names[program]) for at, program in enumerate(found)]
 
-    def compare(self, ended: Collection[int], now: float) -> float:
+    def compare(self, ended: Collection[int], now: float, wait_s: float) -> float:
         """Look for differences; return when to look again (see `MeshSequence.compare`)."""
-        times = [mesh.compare(self.names, ended, now) for mesh in self.meshes.values()]
+        times = [mesh.compare(self.names, ended, now, wait_s) for mesh in self.meshes.values()]
         return min(times, default=math.inf)

@@ -456,7 +456,8 @@ class RunState(Changing):
 
         Released ranks may still write a checkpoint. False if the ranks' programs differ.
         """
-        return self.stop is not None and not self.differs
+        is_ordered = self.sequences is None or not self.sequences.differences
+        return self.stop is not None and not self.differs and is_ordered
 
     @property
     def diverged(self) -> bool:

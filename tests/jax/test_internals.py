@@ -1,6 +1,7 @@
 """JAX's private names that the hook uses: each is there, and `--check` says what is lost if not."""
 
 import re
+import sys
 from importlib.metadata import version
 from pathlib import Path
 
@@ -16,7 +17,10 @@ HOOKS = [*PACKAGE.glob("hook/*.py"), *PACKAGE.glob("features/*/hook*/**/*.py")]
 HOOKS += PACKAGE.glob("features/*/hook.py")
 SOURCE = "\n".join(path.read_text() for path in HOOKS if path.stem != "jax_internals")
 # Those that came after 0.6; --compile-once does nothing without them.
-SINCE = {"backend_compile_and_load": (0, 7)}
+SINCE = {
+    "backend_compile_and_load": (0, 7),
+    **dict.fromkeys(("_run_python_pjit", "_cpp_pjit", "jit_p.impl"), (0, 11)),
+}
 GONE = "CliDebugger.print_context"  # which the sum does not need
 
 
@@ -26,6 +30,8 @@ def test_internal_of_jax_exists(internal: Internal) -> None:
     """In every jax from 0.6.0 on, unless the table says that it came later."""
     if tuple(map(int, version("jax").split(".")[:2])) < SINCE.get(internal.name, (0, 6)):
         pytest.skip("newer than this jax")
+    if internal.module == "sys" and sys.version_info < (3, 12):
+        pytest.skip("newer than this Python")
     assert is_found(internal), f"gone from JAX: {internal}; lost: {internal.lost}"
 
 

@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 
 # A rank that has left the job records nothing more, but its last programs arrive within this time.
 _LAST_S = 2.5
+# Seconds to wait for what shows the kind of a difference; less if the job ends then.
+_WAIT_S, _WAIT_BEFORE_END_S = 1.2, 0.5
 
 
 class SequenceComparison(LauncherPart):
@@ -38,7 +40,7 @@ class SequenceComparison(LauncherPart):
         self._sequences = self._state.sequences = ProgramSequences()
         self._known: dict[int, RecordedSequence] = {}  # by key
         self._deaf: set[int] = set()  # ranks that do not record
-        self._is_told = False
+        self._told = 0  # differences
         self._look_at = math.inf
 
     @property
@@ -63,9 +65,9 @@ class SequenceComparison(LauncherPart):
                 self._look(now)
 
     def on_rank_message(self, message: FromHook | Exited, now: float) -> None:
-        """Look again when a rank has left the job, because its programs are complete then."""
+        """Look again when a rank has ended: all its programs are known, and the job may end."""
         if isinstance(message, Exited):
-            self._look_at = min(self._look_at, now)
+            self._look(now)
 
     def expire(self, now: float) -> None:
         """Look for differences, if it is time."""
@@ -93,10 +95,12 @@ class SequenceComparison(LauncherPart):
         if state.ending or not state.compares or state.has_outlived_failure:
             return
         ended = [rank for rank, run in state.ranks.items() if _has_ended(run, now)]
-        self._look_at = self._sequences.compare(ended, now)
-        if self._is_told or not self._sequences.differences or state.diverged:
+        wait_s = _WAIT_BEFORE_END_S if self.launcher.job.verify_spmd else _WAIT_S
+        self._look_at = self._sequences.compare(ended, now, wait_s)
+        count = len(self._sequences.differences)
+        if count == self._told or state.diverged:
             return
-        self._is_told = True
+        self._told = count
         if self.launcher.job.verify_spmd:
             from mcjax_launch.diagnosis.sequences import describe_differences
 

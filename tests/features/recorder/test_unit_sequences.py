@@ -16,8 +16,8 @@ LATER = 100.0
 def play(*programs: str, ended: tuple[int, ...] = ()) -> list[str]:
     """What is said of ranks that have run these programs, a letter each."""
     sequences = make(programs)
-    sequences.compare(ended, LATER)
-    sequences.compare(ended, LATER + 10)
+    sequences.compare(ended, LATER, 1)
+    sequences.compare(ended, LATER + 10, 1)
     return describe_differences(sequences)
 
 
@@ -104,18 +104,18 @@ def test_equal_code_of_two_functions_is_no_difference() -> None:
     sequences.names.record(ord("e"), "jit_forward", "train.py:12", "f")
     for letter in "fe":
         sequences.names._fingerprints[ord(letter)] = {"same"}
-    sequences.compare((), LATER)
+    sequences.compare((), LATER, 1)
     assert sequences.differences == []
 
 
 def test_withdrawn_entry_is_no_difference() -> None:
     sequences = make(("fuf", "fuu"))
-    assert sequences.compare((), now=1.1) < math.inf  # the last entries may be withdrawn
+    assert sequences.compare((), 1.1, 1) < math.inf  # the last entries may be withdrawn
     sequences.meshes[KEY].add(1, 3, [], at=1.2)
-    sequences.compare((), LATER)
+    sequences.compare((), LATER, 1)
     assert sequences.differences == []
     sequences.meshes[KEY].add(1, 3, [ord("f")], at=LATER)
-    sequences.compare((), LATER + 10)
+    sequences.compare((), LATER + 10, 1)
     assert sequences.differences == []
     assert sequences.count(1) == 3
 
@@ -123,13 +123,13 @@ def test_withdrawn_entry_is_no_difference() -> None:
 def test_sequence_without_order_is_not_compared() -> None:
     sequences = make(("fuf", "fuu"))
     sequences.meshes[KEY].is_compared = False
-    sequences.compare((), LATER)
+    sequences.compare((), LATER, 1)
     assert sequences.differences == []
 
 
 def test_programs_that_all_have_run_are_forgotten() -> None:
     sequences = make(("fu" * 500, "fu" * 500))
-    sequences.compare((), LATER)
+    sequences.compare((), LATER, 1)
     mesh = sequences.meshes[KEY]
     assert mesh.agreed == 1000
     assert {len(rank.programs) for rank in mesh.by_rank.values()} == {64}
@@ -137,8 +137,8 @@ def test_programs_that_all_have_run_are_forgotten() -> None:
     assert [(number, str(name)) for number, name in last] == [(999, LINES["f"]), (1000, LINES["u"])]
     mesh.add(0, 1001, list(map(ord, "fuff")), LATER)
     mesh.add(1, 1001, list(map(ord, "fufu")), LATER)
-    sequences.compare((), LATER + 5)
-    sequences.compare((), LATER + 10)
+    sequences.compare((), LATER + 5, 1)
+    sequences.compare((), LATER + 10, 1)
     [line] = describe_differences(sequences)
     assert "program 1,004 of this mesh" in line
 
@@ -148,6 +148,6 @@ def test_lost_programs_are_left_out() -> None:
     mesh = sequences.meshes[KEY]
     mesh.add(0, 5000, list(map(ord, "uf")), 2.0)  # 5 to 4999 were overwritten
     mesh.add(1, 5, list(map(ord, "fu" * 2499)), 2.0)
-    sequences.compare((), LATER)
+    sequences.compare((), LATER, 1)
     assert sequences.differences == []
     assert mesh.agreed == 5001

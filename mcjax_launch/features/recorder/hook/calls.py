@@ -17,6 +17,7 @@ import weakref
 from functools import partial
 from types import MethodType
 
+from ....hook import jax_internals
 from ....hook.wrapping import wrap_like
 from .sequences import MASK
 
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
     from typing import Any, TypeVar
 
     from ....wire.hook_messages import Program
-    from .sequences import Mesh, SequenceFile
+    from .sequences import Mesh, Sequence, SequenceFile
 
     T = TypeVar("T")
 
@@ -35,7 +36,10 @@ _monitoring: Any = getattr(sys, "monitoring", None)  # from Python 3.12 on
 # A place in the code that has made so many other calls is not observed any more.
 _MOST_OTHER_CALLS = 32
 _MOST_LEAVES = 8
-# The state of a function with no program that spans processes. It is false, as `_Mixed`.
+# Attribute of a jitted function with its state: (bits, sequence, _Learnt) if all its calls run one
+# program that spans processes, _LOCAL if none does, else its _Learnt, which is false. A dict by
+# function would keep functions alive, and one by id() is slow if Python has audit hooks.
+_STATE = "_mcjax_launch"
 _LOCAL = ()
 
 
@@ -55,19 +59,24 @@ class _Learnt:
     Attributes:
         outcomes: outcome by the first argument's kind (see `_Values.make_key`): None if the program
             does not span processes.
+        functions: the jitted functions.
         direct: the outcome if all calls have the same, else None.
         is_mixed: True if the outcome of a call depends on its argument.
 
     """
 
-    __slots__ = ("__weakref__", "direct", "is_mixed", "outcomes", "text", "unclear")
+    __slots__ = ("__weakref__", "direct", "functions", "is_mixed", "outcomes", "text", "unclear")
 
     def __init__(self, text: str) -> None:
         self.text = text
+        self.functions: weakref.WeakSet[Any] = weakref.WeakSet()
         self.outcomes: dict[Any, _Outcome | None] = {}
         self.unclear: set[Any] = set()
         self.direct: _Outcome | None = None
         self.is_mixed = False
+
+    def __bool__(self) -> bool:
+        return False  # see `_STATE`
 
     def learn(self, key: Any, outcome: _Outcome | None) -> None:
         """Record the outcome of a call whose first argument is of this kind."""
@@ -104,6 +113,9 @@ class _OfThread(threading.local):
         self.runs: list[_Run] = []
         self.options: dict[int, Any] = {}
         self.unknown: _Learnt | None = None  # of the latest observed call, compiled ahead of time
+        self.missing: _Learnt | None = None  # of the latest call, if it must be a miss
+        # The latest call that was not direct: its function, its sequence and its entry's bits.
+        self.latest: tuple[Any, Sequence, int] | None = None
 
 
 class Calls:
@@ -118,28 +130,24 @@ class Calls:
     """
 
     def __init__(self, file: SequenceFile) -> None:
-        from jax._src import core, pjit, source_info_util, traceback_util, tree_util
+        import jax
+        from jax._src import core, pjit, source_info_util, traceback_util
         from jax._src.array import ArrayImpl
-        from jax._src.lib import _jax
 
         own = Calls.__init__.__code__.co_filename
         source_info_util.register_exclusion(own)  # no operation is from these lines
         traceback_util.register_exclusion(own)
         self._file = file
         self._pjit, self._is_clean = pjit, core.trace_state_clean
-        self._array, self._list_leaves = ArrayImpl, tree_util.tree_leaves
-        self._jitted: type = _jax.PjitFunction
+        self._array, self._list_leaves = ArrayImpl, jax.tree_util.tree_leaves
+        self._jitted: Any = jax_internals.get_extension().PjitFunction
         self._run_inside = pjit.jit_p.impl.__code__
         self._of_thread = _OfThread()
-        # By the id of a jitted function: (bits, sequence), or a false value; see `_make_on_call`.
-        self._states: dict[int, Any] = {}
-        self._learnt: dict[int, _Learnt] = {}  # by the same
-        self._alive: dict[int, Any] = {}  # by the same: a weak reference
-        # By the id of the function in it: the options of jit(), and what is known.
+        # By the id of the function in a jitted function: options of jit(), and what is known.
         self._by_function: dict[int, list[tuple[Any, _Learnt]]] = {}
         self._by_code: weakref.WeakKeyDictionary[Any, _Learnt] = weakref.WeakKeyDictionary()
-        self._other_calls: dict[int, int] = {}  # by place in the code
-        self._stop: Callable[[], object] = lambda: None
+        self._other_calls: dict[Any, int] = {}  # by place in the code
+        self._is_broken = False
 
     def begin(self, tool: int) -> None:
         """Begin to observe, as this tool of _monitoring.
@@ -152,20 +160,22 @@ class Calls:
         infer, run, inside = pjit._infer_params, pjit._run_python_pjit, pjit.jit_p.impl
         pjit._infer_params = wrap_like(infer, partial(self._infer, infer))
         pjit._run_python_pjit = wrap_like(run, partial(self._run, run))
+        pjit._cpp_pjit = wrap_like(pjit._cpp_pjit, partial(_make_without_state, pjit._cpp_pjit))
         pjit.jit_p.impl = wrap_like(inside, partial(self._run_transformed, inside))
         monitoring = _monitoring
         monitoring.use_tool_id(tool, "mcjax-launch")
         monitoring.register_callback(tool, monitoring.events.CALL, self._make_on_call())
         monitoring.set_events(tool, monitoring.events.CALL)
-        self._stop = partial(monitoring.set_events, tool, 0)
-        os.register_at_fork(after_in_child=self._stop)  # a fork shares the rings
-        atexit.register(self._stop)  # before Python takes modules apart
+        stop = partial(monitoring.set_events, tool, 0)
+        os.register_at_fork(after_in_child=stop)  # a fork shares the rings
+        atexit.register(stop)  # before Python takes modules apart
 
     def begin_anew(self) -> None:
         """Begin new sequences: this process has joined another time."""
         self._file.begin_anew()
-        for number, learnt in self._learnt.items():
-            self._states[number] = self._make_state(learnt)
+        for known in list(self._by_function.values()):
+            for _, learnt in known:
+                self._set_states(learnt)
 
     # --- calls ---
 
@@ -174,21 +184,25 @@ class Calls:
 
         It takes part in every step of the program, so all that it needs is local to it.
         """
-        jitted, states, file = self._jitted, self._states, self._file
-        get_ident, get_state, disable = threading.get_ident, states.get, _monitoring.DISABLE
+        jitted: Any = self._jitted
+        main = self._file.main
+        get_ident, disable = threading.get_ident, _monitoring.DISABLE
         on_other, on_rare = self._on_other_call, self._on_rare_call
         mask, local = MASK, _LOCAL
 
         def on_call(code: CodeType, offset: int, function: Any, argument: Any) -> object:
             if type(function) is not jitted:
                 return disable if on_other(code, offset, function, argument) else None
-            if state := get_state(id(function)):
-                if get_ident() == file.main:
-                    bits, sequence = state
+            try:
+                state = function._mcjax_launch
+            except AttributeError:
+                return on_rare(code, function, argument)
+            if state:
+                if get_ident() == main:
+                    bits, sequence, _ = state
                     number = sequence.count + 1
                     sequence.ring[number & mask] = bits | number
                     sequence.count = number
-                    sequence.last = function
                     return None
             elif state is local:
                 return None
@@ -210,7 +224,7 @@ class Calls:
                     argument = function.args[0]
                 self._on_rare_call(code, inner, argument)
                 return False
-        place = id(code) << 20 ^ offset
+        place = weakref.ref(code), offset
         count = self._other_calls.get(place, 0) + 1
         if count < _MOST_OTHER_CALLS:
             self._other_calls[place] = count
@@ -226,15 +240,26 @@ class Calls:
         return None
 
     def _record_call(self, function: Any, argument: Any) -> None:
-        learnt = self._learnt.get(id(function)) or self._meet(function)
+        state = getattr(function, _STATE, None)
+        if state is _LOCAL:
+            return
+        learnt: _Learnt = state[-1] if state else self._meet(function) if state is None else state
+        self._of_thread.latest = None
+        if (missed := self._of_thread.missing) is not None:  # a hit with an argument of a new kind
+            self._of_thread.missing = None
+            self._give_up_order(missed)
         outcome = learnt.direct
         if learnt.is_mixed:
             key = self._make_key(argument)
             outcome = learnt.outcomes.get(key)
-            if key in learnt.unclear or key not in learnt.outcomes:
+            if key in learnt.unclear:
                 self._give_up_order(learnt)
+            elif key not in learnt.outcomes:
+                self._of_thread.missing = learnt
         if outcome is not None:
-            self._file.get_sequence(outcome.mesh).record(outcome.bits, function)
+            sequence = self._file.get_sequence(outcome.mesh)
+            sequence.record(outcome.bits)
+            self._of_thread.latest = getattr(function, "_fun", None), sequence, outcome.bits
         elif getattr(function, "_fun", None) is None:
             self._of_thread.unknown = learnt
 
@@ -246,20 +271,13 @@ class Calls:
 
     def _meet(self, function: Any) -> _Learnt:
         """Return what is known of a jitted function that is called for the first time."""
-        number = id(function)
         inner = getattr(function, "_fun", None)
         if inner is None:
             learnt = _Learnt(str(getattr(function, "__name__", "")))
         else:
             learnt = self._get_learnt(inner, function._jit_info)
-        self._learnt[number] = learnt
-        self._states[number] = self._make_state(learnt)
-
-        def forget(_: object) -> None:
-            for known in (self._learnt, self._states, self._alive):
-                known.pop(number, None)
-
-        self._alive[number] = weakref.ref(function, forget)
+        learnt.functions.add(function)
+        setattr(function, _STATE, self._make_state(learnt))
         return learnt
 
     def _get_learnt(self, inner: Any, options: Any) -> _Learnt:
@@ -278,10 +296,15 @@ class Calls:
 
     def _make_state(self, learnt: _Learnt) -> Any:
         if learnt.is_mixed:
-            return False
+            return learnt
         if learnt.direct is None:
             return _LOCAL
-        return learnt.direct.bits, self._file.get_main_sequence(learnt.direct.mesh)
+        return learnt.direct.bits, self._file.get_main_sequence(learnt.direct.mesh), learnt
+
+    def _set_states(self, learnt: _Learnt) -> None:
+        state = self._make_state(learnt)
+        for function in list(learnt.functions):
+            setattr(function, _STATE, state)
 
     def _make_key(self, argument: Any) -> Any:
         """Return the kind of a first argument: shapes and shardings of the arrays in it."""
@@ -301,17 +324,20 @@ class Calls:
 
     def _withdraw(self, inner: Any, options: Any) -> None:
         """Withdraw the entry of this thread's call of a function: it is no hit."""
-        for learnt in self._find_learnt(inner, options):
-            for outcome in {id(o): o for o in learnt.outcomes.values() if o is not None}.values():
-                sequence = self._file.get_sequence(outcome.mesh)
-                if sequence.last is not None and getattr(sequence.last, "_fun", None) is inner:
-                    sequence.withdraw()
+        self._of_thread.missing = None
+        latest, self._of_thread.latest = self._of_thread.latest, None
+        if latest is not None and latest[0] is inner:
+            found = [latest[1:]]
+        else:  # a direct call of the main thread
+            known = self._by_function.get(id(inner), ())
+            direct = (learnt.direct for _, learnt in known if learnt.direct is not None)
+            found = [(self._file.get_sequence(each.mesh), each.bits) for each in direct]
+        for sequence, bits in found:
+            if sequence.ends_with(bits):
+                sequence.withdraw()
+                break
         if self._is_clean():
             self._of_thread.options[id(inner)] = options
-
-    def _find_learnt(self, inner: Any, options: Any) -> list[_Learnt]:
-        known = self._by_function.get(id(inner), ())
-        return [learnt for _, learnt in known if learnt.direct is not None or learnt.is_mixed]
 
     def _run(self, real: Any, params: Any, flat: Any, inner: Any, args: Any, kwargs: Any) -> Any:
         """Wrap JAX's function that runs a miss."""
@@ -379,11 +405,6 @@ class Calls:
             return
         mesh = program.platform, program.processes, program.devices
         sequence = self._file.get_sequence(mesh)
-        if run is None and learnt is None:
-            last = sequence.last
-            if last is not None and getattr(last, "_fun", None) is None:
-                sequence.last = None  # its call has been recorded
-                return
         text = f"{program.name} alone" if learnt is None else f"{learnt.text} {_get_shape(key)}"
         bits = self._file.make_bits(text, program)
         sequence.record(bits)
@@ -394,19 +415,19 @@ class Calls:
         if key in learnt.outcomes and _are_equal(learnt.outcomes[key], outcome):
             return
         learnt.learn(key, outcome)
-        for number, known in list(self._learnt.items()):
-            if known is learnt:
-                self._states[number] = self._make_state(learnt)
+        self._set_states(learnt)
         if outcome is not None:  # places that call no jitted function so far may call this one
             self._other_calls.clear()
             _monitoring.restart_events()
 
     def _try(self, do: Callable[..., T], *args: Any) -> T | None:
-        """Return what `do` returns; on an exception stop recording, because entries are missing."""
+        """Return what `do` returns; on an exception give up, because entries are missing."""
+        if self._is_broken:
+            return None
         try:
             return do(*args)
         except Exception as error:
-            self._stop()
+            self._is_broken = True
             self._file.close(repr(error))
             return None
 
@@ -414,6 +435,13 @@ class Calls:
 def _unwrap(function: Any) -> Any:
     while type(function) is partial:
         function = function.func
+    return function
+
+
+def _make_without_state(real: Any, *args: Any) -> Any:
+    """Make a jitted function without the state of another one, which JAX may have copied."""
+    function = real(*args)
+    function.__dict__.pop(_STATE, None)
     return function
 
 

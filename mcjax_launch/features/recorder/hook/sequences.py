@@ -21,8 +21,6 @@ from ..messages import (
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any
-
     from ....hook.agent_link import AgentLink
     from ....wire.hook_messages import Program
 
@@ -42,29 +40,30 @@ class Sequence:
 
     Attributes:
         count: number of the latest entry.
-        last: jitted function of the latest entry, if its call was observed and not run by Python.
 
     """
 
-    __slots__ = ("count", "index", "last", "ring")
+    __slots__ = ("count", "index", "ring")
 
     def __init__(self, index: int, ring: memoryview) -> None:
         self.index = index
         self.ring = ring
         self.count = 0
-        self.last: Any = None
 
-    def record(self, bits: int, function: Any = None) -> None:
+    def record(self, bits: int) -> None:
         """Append an entry."""
         number = self.count + 1
         self.ring[number & MASK] = bits | number
-        self.count, self.last = number, function
+        self.count = number
+
+    def ends_with(self, bits: int) -> bool:
+        """Return whether the latest entry has these bits."""
+        return self.count > 0 and self.ring[self.count & MASK] == bits | self.count
 
     def withdraw(self) -> None:
         """Remove the latest entry."""
         self.ring[self.count & MASK] = 0
         self.count -= 1
-        self.last = None
 
 
 class SequenceFile:
@@ -73,6 +72,9 @@ class SequenceFile:
     Args:
         path: path of the new file.
         link: the link to the agent.
+
+    Attributes:
+        main: number of the thread that has called initialize().
 
     Raises:
         OSError: the file cannot be made.
@@ -108,7 +110,6 @@ class SequenceFile:
     def begin_anew(self) -> None:
         """Begin new sequences: this process has left the job and joined again."""
         self._turn += 1
-        self.main = threading.get_ident()
 
     def get_sequence(self, mesh: Mesh) -> Sequence:
         """Return the sequence of this thread over a mesh."""
