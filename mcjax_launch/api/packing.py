@@ -70,10 +70,32 @@ def pack_function(
     return _pack(get_function_name(function), head, parts)
 
 
-def pack_cell(source: str, name: str, *, initializes: bool) -> PackedCall:
-    """Pack the run of a text; `name` stands in place of a file in tracebacks."""
-    head = _make_head(initializes).copy_with(sources={name: source}, cell=name)
-    return _pack(name, head, pickle_in_parts((None, (), {}), pickle.dumps))
+def pack_cell(
+    source: str,
+    name: str,
+    *,
+    initializes: bool,
+    is_last: bool = False,
+    values: Mapping[str, object] | None = None,
+) -> PackedCall:
+    """Pack the run of a text in `__main__`.
+
+    Args:
+        source: the text.
+        name: name in place of a file in tracebacks.
+        initializes: True to call jax.distributed.initialize() first, if the rank has not yet.
+        is_last: True if the rank's program ends with it.
+        values: values to give names there first.
+
+    """
+    head = _make_head(initializes).copy_with(sources={name: source}, cell=name, is_last=is_last)
+    return _pack(name, head, pickle_in_parts((None, (), dict(values or {})), pickle.dumps))
+
+
+def pack_value(value: object) -> PackedCall:
+    """Pack a value for a call that runs, and receives it (`features/session/messages.py`)."""
+    parts = pickle_in_parts((None, (), {"value": value}), pickle.dumps)
+    return _pack("", Call((), {}, False, None, (), ()), parts)
 
 
 def _make_head(initializes: bool) -> Call:

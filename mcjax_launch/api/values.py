@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import sys
+from binascii import a2b_base64
 from collections import deque
 from collections.abc import Callable
 from typing import Any, Literal
 
-from mcjax_launch.features.session.messages import MAIN, Returned, Waiting, unpickle
+from mcjax_launch.features.session.messages import MAIN, Returned, Sent, Waiting, unpickle
 from mcjax_launch.wire import messages
 from mcjax_launch.wire.frames import Decoder, Raw
 
@@ -72,6 +73,7 @@ class RankValues:
 
     Attributes:
         on_answer: called with a rank whose answer is complete.
+        on_sent: called with a rank, and with a value that its running call has sent.
         on_waiting: called with the launcher's answer to the question which ranks wait.
 
     """
@@ -79,6 +81,8 @@ class RankValues:
     def __init__(self) -> None:
         self.on_answer: Callable[[int], object] = lambda rank: None
         self.on_waiting: Callable[[Waiting], object] = lambda waiting: None
+        self.on_sent: Callable[[int, Any], object] = lambda rank, value: None
+        self._sent: dict[int, bytes] = {}  # pickled, and not complete
         self._decoder = Decoder(messages.ToLauncher)
         self._of_ranks: dict[int, Answer] = {}
 
@@ -88,6 +92,10 @@ class RankValues:
             match frame:
                 case messages.Started(rank):
                     self._of_ranks.pop(rank, None)  # that of an earlier process
+                case messages.FromHook(rank, Sent(text, more)):
+                    self._sent[rank] = self._sent.get(rank, b"") + a2b_base64(text)
+                    if not more:
+                        self.on_sent(rank, unpickle([self._sent.pop(rank)]))
                 case Waiting():
                     self.on_waiting(frame)
                 case messages.FromHook(rank, Returned() as told):

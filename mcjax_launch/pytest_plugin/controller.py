@@ -28,7 +28,7 @@ _MOST_CRASHING_S = 3.0
 _ABORTED = 128 + signal.SIGABRT
 _MOST_LINES = 100
 _USERS = "  > "
-_IDLE = "multiprocessing/connection.py"
+_IDLE = " pluggy/"  # as our own calls are hidden
 # The calls below a test or a fixture, in faulthandler's dump.
 _BELOW = ("/_pytest/", "/pluggy/", "/mcjax_launch/pytest_plugin/")
 
@@ -169,7 +169,7 @@ def select_stacks(said: Sequence[str], *, hints: bool) -> list[str]:
 def _shorten_stack(name: str, *calls: str) -> Iterator[str]:
     """Yield a stack down to the test's own calls, or one line about all ranks."""
     users = [at for at, call in enumerate(calls, 1) if call.startswith(_USERS)]
-    if users or not any(_IDLE in call for call in calls):
+    if users or not (calls and _IDLE in calls[0]):
         yield name.removesuffix(":").partition(" (pid ")[0] + ":" if calls else name
         yield from calls[: max(users, default=None)]
 

@@ -3,21 +3,19 @@
 import contextlib
 import itertools
 import os
-import shutil
 import signal
-import socket
 import sys
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from multiprocessing import reduction
-from multiprocessing.connection import Connection, wait
 from pathlib import Path
+from queue import Empty, SimpleQueue
 from typing import Any
 
 import pytest
 
-from mcjax_launch.api import Event, LaunchError, Result, start
-from mcjax_launch.machine import temporary_folder
+from mcjax_launch.api import Event, LaunchError, Result
+from mcjax_launch.api.called_ranks import CalledRanks
+from mcjax_launch.api.packing import pack_cell, pack_value
 from mcjax_launch.pytest_plugin.compiled import CompiledPrograms
 from mcjax_launch.pytest_plugin.marks import Shape
 
@@ -87,15 +85,12 @@ def _is_plain(value: object) -> bool:
 
 _PROGRAM = Path(__file__).resolve().with_name("in_rank.py")
 _MOST_JOINING_S = 120
-_LOOK_S = 0.2
 _MOST_COLLECTING_S = 300.0
 _MOST_ENDING_S = 20.0
 _MOST_STACKS_S = 5.0
 _MOST_OUTPUT = 1 << 20
 # After so many failed starts in a row, a group of this shape is not started any more.
 _MOST_FAILURES = 2
-# A unix socket's path has 107 bytes at most, 103 on macOS; 29 of them are ours.
-_LONGEST_FOLDER = 74
 
 
 class StartFailed(Exception):
@@ -103,11 +98,11 @@ class StartFailed(Exception):
 
 
 class RankGroup:
-    """Job whose ranks connect to a socket of this process, and wait for tests.
+    """Session of ranks that each run a pytest, which waits for tests.
 
     Args:
         shape: shape of the job.
-        settings: the first message to each rank (see `in_rank.py`).
+        settings: settings for each rank (see `in_rank.py`).
         preload: modules that are imported once for all ranks.
         compile_cache: folder with compiled programs of earlier ranks; None for none.
         shows: True if the ranks' output goes straight to the terminal.
@@ -127,40 +122,41 @@ class RankGroup:
         shows: bool,
     ) -> None:
         self.shape = shape
-        self._settings = settings
-        self._ranks: dict[int, Connection] = {}
+        self._alive = set(range(shape.processes))
+        self._messages: SimpleQueue[tuple[int, Any]] = SimpleQueue()
         self._streams: dict[int, list[int]] = {}
         self._said: list[str] = []
         self._says = threading.Event()
-        self._folder = make_socket_folder(settings["tmp"])
-        self._socket = socket.socket(socket.AF_UNIX)
-        address = os.path.join(self._folder, "socket")
-        self._socket.bind(address)
-        self._socket.listen(shape.processes)
+        keywords = {
+            "processes": shape.processes,
+            "cpu_devices": shape.cpu_devices,
+            "slices": shape.slices,
+            "preload": preload or "none",
+            "compile_once": shape.compile_once,
+            "compile_cache": None if shape.compile_once == "off" else compile_cache,
+            "python": sys.executable,
+            "start_timeout": _MOST_JOINING_S,
+            "quiet": True,
+            "echo": shows,
+            "on_event": self._on_event,
+        }
+        source, values = _PROGRAM.read_text(), {"settings": settings}
+        program = pack_cell(source, str(_PROGRAM), initializes=True, is_last=True, values=values)
         try:
-            self._job = start(
-                [_PROGRAM, address],
-                processes=shape.processes,
-                cpu_devices=shape.cpu_devices,
-                slices=shape.slices,  # type: ignore[arg-type]  # checked with the mark
-                preload=preload or "none",
-                compile_once=shape.compile_once,  # type: ignore[arg-type]  # checked as well
-                compile_cache=None if shape.compile_once == "off" else compile_cache,
-                python=sys.executable,
-                start_timeout=_MOST_JOINING_S,
-                quiet=True,
-                echo=shows,
-                on_event=self._on_event,
-            )
+            self._ranks = CalledRanks(keywords)
+            self._ranks.values.on_sent = lambda rank, value: self._messages.put((rank, value))
+            self._ranks.submit(program, is_last=True)
+            self._job = self._ranks.job.start()
         except LaunchError as error:
-            self._stop_listening()
             raise StartFailed("the ranks could not be started", str(error)) from None
 
     def _on_event(self, event: Event) -> None:
-        """Record a line of the launcher; called in the job's thread."""
+        """Record a line of the launcher, or a rank's end; called in the job's thread."""
         if event.kind == "note":
             self._said.append(event.text)
             self._says.set()
+        elif event.kind == "ended" and event.rank is not None:
+            self._messages.put((event.rank, None))
 
     # --- its start ---
 
@@ -171,16 +167,6 @@ class RankGroup:
             StartFailed: a rank ended, or the collection takes too long.
 
         """
-        while len(self._ranks) < self.shape.processes:
-            if wait([self._socket], _LOOK_S):
-                accepted, _ = self._socket.accept()
-                connection = Connection(accepted.detach())
-                with contextlib.suppress(EOFError, OSError):  # the rank is ending, so the job ends
-                    self._ranks[connection.recv()] = connection
-                    connection.send(self._settings)
-            elif self._job.done:
-                raise self._make_start_error()
-        self._stop_listening()
         ready: set[int] = set()
         while len(ready) < self.shape.processes:
             messages = self.receive(_MOST_COLLECTING_S)
@@ -199,45 +185,39 @@ class RankGroup:
             why = result.root_cause.lines if result.root_cause else [result.message]
         return StartFailed("the ranks could not be started", *why)
 
-    def _stop_listening(self) -> None:
-        self._socket.close()
-        shutil.rmtree(self._folder, ignore_errors=True)
-
     # --- its tests ---
 
     @property
     def is_alive(self) -> bool:
-        """True if all ranks are connected and silent, so ready for a test."""
-        return len(self._ranks) == self.shape.processes and not wait(self._ranks.values(), 0)
+        """True if all ranks run and are silent, so ready for a test."""
+        return len(self._alive) == self.shape.processes and self._messages.empty()
 
     def send(self, message: object) -> None:
-        """Send a message to all ranks, except ranks that have ended."""
-        for connection in self._ranks.values():
-            with contextlib.suppress(OSError):
-                connection.send(message)
+        """Send a message to all ranks."""
+        self._ranks.submit(pack_value(message))
 
     def receive(self, seconds: float | None) -> list[tuple[int, Any]]:
-        """Wait for messages; return pairs of rank and message, None if its process has ended.
+        """Wait for a message; return pairs of rank and message, None if its process has ended.
 
         Args:
             seconds: limit of the wait; None for no limit.
 
         """
-        ready = wait(self._ranks.values(), seconds)
-        by_rank = list(self._ranks.items())
-        return [(rank, self._receive_from(rank)) for rank, its in by_rank if its in ready]
-
-    def _receive_from(self, rank: int) -> Any:
-        connection = self._ranks[rank]
         try:
-            message = connection.recv()
-            if message[0] == "streams":
-                self._streams[rank] = [reduction.recv_handle(connection) for _ in range(2)]
-            return message
-        except (EOFError, OSError):
-            connection.close()
-            del self._ranks[rank]
-            return None
+            rank, message = (
+                self._messages.get(timeout=seconds)
+                if seconds != 0
+                else (self._messages.get_nowait())
+            )
+        except Empty:
+            return []
+        if message is None:
+            self._alive.discard(rank)
+        elif message[0] == "streams":
+            self._streams[rank] = [os.open(path, os.O_RDONLY) for path in message[1]]
+            for path in message[1]:
+                os.unlink(path)
+        return [(rank, message)]
 
     def read_output(self, rank: int) -> tuple[str, ...]:
         """Return a rank's stdout and stderr in its current phase of the test."""
@@ -275,20 +255,10 @@ class RankGroup:
         """Wait up to `seconds` for the job's end, then kill it; close its connections and files."""
         with contextlib.suppress(LaunchError):
             self.wait_for_result(seconds)
-        self._stop_listening()
-        for connection in self._ranks.values():
-            connection.close()
-        self._ranks.clear()
+        self._alive.clear()
         for fd in itertools.chain.from_iterable(self._streams.values()):
             os.close(fd)
         self._streams.clear()
-
-
-def make_socket_folder(base: str) -> str:
-    """Make a private folder in `base`, or elsewhere if a socket's path would be too long."""
-    return temporary_folder.make(
-        "mcjax-", base, lambda base: len(os.fsencode(base)) <= _LONGEST_FOLDER
-    )
 
 
 class RankGroups:

@@ -1,44 +1,36 @@
 """Program of a rank: a pytest that collects tests, and runs the tests that it receives.
 
-It is a script, so that pytest is imported before this package and can rewrite it. It receives a
-dictionary of settings, then for each test its nodeid, its location and the number of nodes above
-it that the next test shares; None at the end. It sends its rank's number, then pairs of a word and
-a value. The last pair of each test, and of the collection, has the word "done".
+Its text is run by the ranks of a session, so that pytest is imported before this package and can
+rewrite it. It begins with the dictionary `settings`, and receives for each test its nodeid, its
+location and the number of nodes above it that the next test shares; None at the end. It sends pairs
+of a word and a value. The last pair of each test, and of the collection, has the word "done".
 """
 
 import os
 import pdb
 import shlex
 import sys
+import tempfile
 import warnings
-from multiprocessing import reduction
-from multiprocessing.connection import Client, Connection
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, NoReturn
 
+import _mcjax_launch.features.session.messages as caller
 import pytest
+from _pytest import capture
 
 # What keeps the cache of the user's pytest.
 _WRITERS = ("lfplugin", "nfplugin", "stepwiseplugin")
 _PLAIN = (str, int, float, bool, type(None))
 
 
-def main(address: str) -> None:
-    """Connect to the user's pytest at a socket's path, and run the tests that it sends."""
-    connection = Client(address, "AF_UNIX")
-    connection.send(int(os.environ["JAX_PROCESS_ID"]))
-    try:
-        settings = connection.recv()
-    except EOFError:  # the user's pytest is gone
-        return
+def main(settings: dict[str, Any]) -> None:
+    """Run the tests that the user's pytest sends."""
     sys.path[:] = settings["sys_path"]
     measure = _start_coverage(settings["coverage"])
-    import jax
-
-    jax.distributed.initialize()
     try:
-        _run_pytest(connection, settings, measure)
+        _run_pytest(settings, measure)
     finally:
         if measure is not None:
             measure.stop()
@@ -56,14 +48,16 @@ def _start_coverage(how: dict[str, Any] | None) -> Any:
     return measure
 
 
-def _run_pytest(connection: Connection, settings: dict[str, Any], measure: Any) -> None:
+def _run_pytest(settings: dict[str, Any], measure: Any) -> None:
+    streams: list[str] = []
+    capture.TemporaryFile = _make_file_maker(settings["tmp"], streams)  # type: ignore[attr-defined]
     config = pytest.Config.fromdictargs(settings["options"], settings["args"])
     # Only now: pytest rewrites the assertions of installed plugins, if they are not imported yet.
     from mcjax_launch.pytest_plugin import IN_RANK
 
     if settings["workerinput"] is not None:
         config.workerinput = settings["workerinput"]  # type: ignore[attr-defined]
-    config.pluginmanager.register(InRank(config, connection, settings), IN_RANK)
+    config.pluginmanager.register(InRank(config, settings, streams), IN_RANK)
     if measure is not None and settings["options"].get("cov_context") == "test":
         from pytest_cov.plugin import TestContextPlugin
 
@@ -71,21 +65,31 @@ def _run_pytest(connection: Connection, settings: dict[str, Any], measure: Any) 
     config.hook.pytest_cmdline_main(config=config)
 
 
+def _make_file_maker(folder: str, made: list[str]) -> Any:
+    """Return a maker of capture files with names, which it adds to `made`: stdout, then stderr."""
+
+    def make_file(buffering: int) -> Any:
+        fd, path = tempfile.mkstemp(dir=folder)
+        made.append(path)
+        return os.fdopen(fd, "wb+", buffering=buffering)
+
+    return make_file
+
+
 class InRank:
     """Replacement of pytest's loop over the tests, and of its output, in a rank.
 
     Args:
-        connection: connection to the user's pytest.
-        settings: first message from the user's pytest.
+        config: configuration of this rank's pytest.
+        settings: settings from the user's pytest.
+        streams: names of the files with captured output, once there are any.
 
     """
 
-    def __init__(
-        self, config: pytest.Config, connection: Connection, settings: dict[str, Any]
-    ) -> None:
+    def __init__(self, config: pytest.Config, settings: dict[str, Any], streams: list[str]) -> None:
         self._config = config
-        self._connection = connection
         self._settings = settings
+        self._streams = streams
         self._errors: list[tuple[str, str]] = []
         self._nodeid = ""
         self._streams_sent = settings["options"].get("capture") != "fd"
@@ -125,11 +129,11 @@ class InRank:
         return True
 
     def _send(self, word: str, value: object = None) -> None:
-        self._connection.send((word, value))
+        caller.send((word, value))
 
     def _receive(self) -> Any:
         try:
-            return self._connection.recv()
+            return caller.receive()
         except EOFError:  # the user's pytest is gone
             return None
 
@@ -163,9 +167,7 @@ class InRank:
     def pytest_runtest_setup(self) -> None:
         if not self._streams_sent:
             self._streams_sent = True
-            self._send("streams")
-            for fd in (1, 2):
-                reduction.send_handle(self._connection, fd, 0)
+            self._send("streams", self._streams[:2])
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         data = self._config.hook.pytest_report_to_serializable(config=self._config, report=report)
@@ -206,4 +208,4 @@ class _Following(pytest.Item):
 
 
 if __name__ == "__main__":
-    main(sys.argv[1])
+    main(globals()["settings"])

@@ -8,7 +8,10 @@ line that says what a rank must know first.
     caller      Submit, Interrupt, EndCalls         a socket without a name; a file with each Submit
     launcher    raw bytes, then MakeCall            or Interrupt, EndCalls; to the hosts' agents
     agent       CallReady, EndCalls                 to the program of each rank
-    rank        Ready, Returned                     the result's file beside it
+    rank        Ready, Sent, Returned               the result's file beside it
+
+A call that runs may exchange values with the caller (`send` and `receive`): those for the rank come
+as calls.
 """
 
 from __future__ import annotations
@@ -33,6 +36,9 @@ NAME = "session"
 MAIN = "__mp_main__"
 #: The main file that this rank is importing; "" if it is not.
 importing = ""
+#: In a rank: sends a value to the caller, and waits for one, from the main thread.
+send: Callable[[object], None]
+receive: Callable[[], Any]
 
 # Each part begins at a multiple of this, so that JAX can use arrays in it without a copy.
 _ALIGNMENT = 64
@@ -107,7 +113,8 @@ class Call(Nested):
         main: main file to import first; None if the call does not need it.
         argv: arguments of the main program, for that import.
         sizes: sizes of the pickle's parts, in bytes.
-        cell: name of the text to run in `__main__`, which is one of `sources`; "" for a function.
+        cell: name of the text to run in `__main__`, which is one of `sources`, after the keyword
+            arguments have become names there; "" for a function.
         is_last: True if the rank's program ends with the call, and as the function ends.
 
     """
@@ -204,6 +211,13 @@ def get_result_path(folder: str, rank: str, number: int) -> str:
 
 class Ready(HookMessage):
     """Notice that the rank's program can make calls."""
+
+
+class Sent(HookMessage):
+    """Part of a pickled value for the caller, in base64; the last if not `more`."""
+
+    text: str
+    more: bool
 
 
 class Returned(HookMessage):

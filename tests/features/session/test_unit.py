@@ -3,6 +3,7 @@
 import os
 import pickle
 import resource
+from binascii import b2a_base64
 from collections.abc import Generator, Iterator
 from itertools import chain, islice
 from pathlib import Path
@@ -23,6 +24,7 @@ from mcjax_launch.features.session.messages import (
     MakeCall,
     Ready,
     Returned,
+    Sent,
     get_call_path,
     get_result_path,
     list_sizes,
@@ -244,3 +246,13 @@ def test_idle_rank_waits_for_a_call() -> None:
     text = 'Stack (most recent call first):\n  File "<frozen runpy>", line 88 in _run_code\n'
     [seen] = make_snapshots(state, [Stack(0, "host", 1, text)]).values()
     assert seen.position == "waiting for a call of the session"
+
+
+def test_value_that_a_running_call_sends_arrives_whole() -> None:
+    text = b2a_base64(pickle.dumps(("word", 7)), newline=False).decode()
+    found: list[tuple[int, object]] = []
+    values = RankValues()
+    values.on_sent = lambda rank, value: found.append((rank, value))
+    for part, more in ((text[:8], True), (text[8:], False)):
+        values.feed(memoryview(frames.encode_message(FromHook(2, Sent(part, more)))))
+    assert found == [(2, ("word", 7))]
