@@ -123,6 +123,7 @@ class SetupOfHosts(LauncherPart):
             chooses_python=not is_given,
             again=self._job.setup_again and NAME not in self.launcher.kept,
             sent=self._sent,
+            keeps=not self._job.no_host_cache,
         )
 
     def on_message(self, link: AgentConnection, message: ToLauncher | Raw, now: float) -> None:

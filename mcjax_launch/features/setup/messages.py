@@ -17,6 +17,7 @@ class SetUp(Question):
         chooses_python: True if the command's PATH decides which Python the ranks use.
         again: True to run the command also where it is done already.
         sent: checksum of the files that --sync has sent; "" without --sync.
+        keeps: True if the host may keep what the next start needs to skip the command.
 
     """
 
@@ -27,6 +28,7 @@ class SetUp(Question):
     chooses_python: bool
     again: bool
     sent: str
+    keeps: bool = True
 
 
 class SetupFound(ToLauncher):

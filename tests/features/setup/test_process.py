@@ -133,6 +133,13 @@ def test_command_is_skipped_where_it_is_done_already(hosts: Hosts) -> None:
     assert hosts.count() == 4
 
 
+def test_nothing_is_kept_without_a_cache(hosts: Hosts) -> None:
+    for _ in range(2):
+        assert hosts.run("--no-host-cache", "--setup", COUNTS, "true").status == 0
+    assert hosts.count() == 2
+    assert not (hosts.folder.parent / "cache").exists()
+
+
 def test_command_that_sets_variables_is_skipped_only_if_it_is_slow(hosts: Hosts) -> None:
     """What a quick one reads may have changed; the variables of a slow one are kept."""
     quick = f"{COUNTS}; export KEPT=quick"

@@ -110,7 +110,8 @@ class SetupCommand(AgentPart, HostChanges):
         _remembered.own = {}
         self._around = self._look_around(os.path.realpath(folder))
         try:
-            self._folder = stamps.make_folder()
+            self._folder = stamps.make_folder() if asked.keeps else ""
+            self._why_no_folder = "" if asked.keeps else "--no-host-cache"
         except OSError as error:
             self._why_no_folder = error.strerror or str(error)
         self._stamp = self._find_stamp()
