@@ -15,6 +15,8 @@ if TYPE_CHECKING:
 
 # Variables of the shell itself; PS1 is what a venv's `activate` shows there.
 _SHELLS_OWN = frozenset({"_", "SHLVL", "PWD", "OLDPWD", "PS1"})
+# Beginning of the names of the launcher's variables, of which a process may get some at its start.
+_OURS = "MCJAX_"
 # Where the installers of uv, pipx and poetry put commands; only a login adds it to PATH.
 _USERS_COMMANDS = "~/.local/bin"
 _OUTPUT = re.compile(r">[>|]?\s*[^\s;&|]+")
@@ -110,7 +112,8 @@ def read_changes(file: str, before: Mapping[str, str]) -> Changes:
     except OSError:
         return {}
     after = {name: value for name, equals, value in pairs if equals}
-    names = (before.keys() | after.keys()) - _SHELLS_OWN
+    known = (before.keys() | after.keys()) - _SHELLS_OWN
+    names = [name for name in known if not name.startswith(_OURS)]
     return {name: after.get(name) for name in names if before.get(name) != after.get(name)}
 
 
