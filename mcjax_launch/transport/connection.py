@@ -179,7 +179,6 @@ class AgentConnection:
         trace: Callable[[str], None] | None = None,
     ) -> None:
         self.host = host
-        self.pid = pipes.pid
         self.began_at = self.heard_at = time.monotonic()
         self.noise = self.errors = b""
         self.greeted = False
@@ -212,6 +211,11 @@ class AgentConnection:
         if self._patient_until == math.inf and not self.ended:
             self._patient_until, self.heard_at = 0.0, time.monotonic()
             self._loop.watch(self._pipes.from_agent, READ, lambda ready: self._read())
+
+    @property
+    def pid(self) -> int:
+        """Process id of the transport."""
+        return self._pipes.pid
 
     @property
     def rests(self) -> bool:
