@@ -125,7 +125,11 @@ class Agent:
         for feature, thing in kept.items():
             self._load_part(feature)
             self.starter.take_over(thing)
-        self._acts: dict[type, Callable[[Any], object]] = {
+        self._acts = self._make_acts()
+
+    def _make_acts(self) -> dict[type, Callable[[Any], object]]:
+        """Return what is done at each message that is no feature's."""
+        return {
             messages.StageEntry: self._stage,
             messages.Compressed: self._expand,
             messages.StageEntries: self._stage,
