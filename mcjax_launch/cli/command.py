@@ -17,7 +17,6 @@ from mcjax_launch.cli.help import WORDS, GroupedCommand
 from mcjax_launch.cli.options import GROUPS, PROGRAM
 from mcjax_launch.cli.warnings import find_misplaced_options, find_warnings, get_own_words
 from mcjax_launch.cli.words import check_once, explain_swallowed_program
-from mcjax_launch.diagnosis.attempt import JobOutcome
 from mcjax_launch.errors import LaunchError, save_traceback
 from mcjax_launch.events.events import NO_EVENTS, Events
 from mcjax_launch.options.option import PROJECT_FILE
@@ -32,6 +31,7 @@ from mcjax_launch.wording import format_one_line
 
 if TYPE_CHECKING:
     from mcjax_launch.detached.standby import Standby
+    from mcjax_launch.diagnosis.attempt import JobOutcome
     from mcjax_launch.events.client import Client
     from mcjax_launch.job.hosts import Host
     from mcjax_launch.job.job import Job
@@ -306,7 +306,7 @@ def _run_job(
     job: "Job",
     hosts: "Sequence[Host]",
     front: "Front | None" = None,
-) -> JobOutcome:
+) -> "JobOutcome":
     """Run a prepared job with its recorders, and print hints after a failure; see `ready.run`."""
     if options.pdb:
         this_machine.check_terminal()
@@ -339,7 +339,7 @@ def _run_job(
 
 
 def _find_argument_hints(
-    outcome: JobOutcome, job: "Job", options: Options, context: click.Context
+    outcome: "JobOutcome", job: "Job", options: Options, context: click.Context
 ) -> "Iterator[str]":
     """Yield hints about wrong arguments of a program that has failed."""
     yield from find_misplaced_options(options, context, outcome)

@@ -3,18 +3,21 @@
 import os
 import sys
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING
 
 import click
 
 from mcjax_launch.cli.help import WORDS
 from mcjax_launch.cli.words import fits, may_be_left_out
-from mcjax_launch.diagnosis.attempt import JobOutcome
 from mcjax_launch.job import placeholders
 from mcjax_launch.job.job import is_python
 from mcjax_launch.options.options import Options
 from mcjax_launch.request.program import STDIN, is_interpreter, read_source
 from mcjax_launch.request.variables import find_matching, is_pattern
 from mcjax_launch.wire import exit_status, timers
+
+if TYPE_CHECKING:
+    from mcjax_launch.diagnosis.attempt import JobOutcome
 
 _PREFIX = "MCJAX_"
 # Variables that are not options': those of ranks, which may start a launcher, and of our tests.
@@ -111,7 +114,7 @@ def _suggest_variable(name: str, known: Collection[str]) -> str:
 
 
 def find_misplaced_options(
-    options: Options, context: click.Context, outcome: JobOutcome
+    options: Options, context: click.Context, outcome: "JobOutcome"
 ) -> Iterator[str]:
     """Yield hints on options of mcjax-launch that the user wrote after a PROGRAM that has failed.
 

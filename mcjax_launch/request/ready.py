@@ -9,7 +9,6 @@ import functools
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from mcjax_launch.diagnosis.attempt import JobOutcome
 from mcjax_launch.events.events import NO_EVENTS, Events
 from mcjax_launch.job import placeholders
 from mcjax_launch.job.hosts import Host
@@ -23,6 +22,7 @@ from mcjax_launch.request.job import make_job
 from mcjax_launch.request.program import check_pipe, check_program
 
 if TYPE_CHECKING:
+    from mcjax_launch.diagnosis.attempt import JobOutcome
     from mcjax_launch.launcher.front import Front
     from mcjax_launch.options.options import Options
     from mcjax_launch.report.recording import Recorder

@@ -50,6 +50,14 @@ def test_launcher_imports_only_what_it_needs() -> None:
     assert found & (OF_SOME_RUNS | OF_THE_AGENT) == set()
 
 
+@pytest.mark.parametrize("words", [["--version"], ["-h"], ["--dry-run", "true"]])
+def test_launcher_without_a_job_imports_nothing_that_explains_jobs(words: list[str]) -> None:
+    found = imported("-m", "mcjax_launch", *words)
+    rooms = ("console", "diagnosis", "jax_messages", "runs")
+    assert "mcjax_launch.cli.command" in found
+    assert [name for name in found if name.split(".")[1:2] and name.split(".")[1] in rooms] == []
+
+
 def test_agent_imports_only_what_it_needs() -> None:
     root = Path(__file__).parents[2]
     code = f"import sys; sys.path.insert(0, {str(root)!r}); import mcjax_launch.agent.main"
