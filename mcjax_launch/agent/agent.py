@@ -580,7 +580,8 @@ class Agent:
                     messages.NotYetGone(_describe_processes(self._list_unkept_descendants()))
                 )
             elif isinstance(effect, supervisor.RecordLeftovers):
-                strays = [pid for pid in self._list_strays() if not self.starter.owns(pid)]
+                owned = (self.starter.owns, self.changes.owns)
+                strays = [pid for pid in self._list_strays() if not any(o(pid) for o in owned)]
                 self._leftovers.find(strays)
             elif isinstance(effect, supervisor.Kill):
                 self._kill()

@@ -89,6 +89,10 @@ class HostChanges:
     def handle_end(self, pid: int, status: int) -> None:
         """Handle the end of a child that is no rank's, and has been reaped."""
 
+    def owns(self, pid: int) -> bool:
+        """Return whether a process is not a rank's, but was started before the ranks."""
+        return False
+
     def adapt(self, wanted: Prepare) -> Prepare:
         """Return what is wanted of the host, as it is after the changes."""
         return wanted

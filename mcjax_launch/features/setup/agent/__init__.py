@@ -77,6 +77,7 @@ class SetupCommand(AgentPart, HostChanges):
         self._why_no_folder = ""
         self._asked_at = 0.0
         self._lock = self._out = -1
+        self._left: set[int] = set()  # processes that the command has left, and their sessions
         self._child: tuple[int, Callable[[int], object]] = (-1, lambda status: None)
         self._began_at = 0.0
 
@@ -214,6 +215,10 @@ class SetupCommand(AgentPart, HostChanges):
             self._child = (-1, on_end)
             on_end(status)
 
+    def owns(self, pid: int) -> bool:
+        """Return whether the command has left a process running, such as a server."""
+        return not self._left.isdisjoint((pid, _get_session(pid)))
+
     def _watch(self) -> None:
         if self._out >= 0:
             self.agent.loop.watch(self._out, READ, lambda ready: self._read())
@@ -248,6 +253,7 @@ class SetupCommand(AgentPart, HostChanges):
             return
         changes = read_changes(self._saved, self._around.environ)
         left = self.agent.list_helper_processes()
+        self._left = {*left, *map(_get_session, left)} - {0}
         while self._out >= 0 and self._read() and not left:
             pass
         if not left:
@@ -304,6 +310,14 @@ class SetupCommand(AgentPart, HostChanges):
         """Return variables of the user without those that the command has changed."""
         before = {} if self._stamp is None else self._stamp.before
         return {name: value for name, value in env.items() if before.get(name) != value}
+
+
+def _get_session(pid: int) -> int:
+    """Return a process's session; 0 if there is no such process."""
+    try:
+        return os.getsid(pid)
+    except OSError:
+        return 0
 
 
 def _set(variables: Mapping[str, str | None]) -> None:
