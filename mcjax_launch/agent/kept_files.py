@@ -141,7 +141,7 @@ class KeptFiles:
         while sum(self._sizes.values()) + size > MOST_BYTES:
             if not unused:
                 return False
-            os.unlink(self._get_path(unused[0]))
+            _remove(self._get_path(unused[0]))
             del self._sizes[unused.pop(0)]
         self._sizes[name] = size
         self._left -= size
@@ -152,13 +152,21 @@ class KeptFiles:
         now = time.time()
         found: list[tuple[float, str, int]] = []
         for entry in os.scandir(self._folder):
-            status = entry.stat(follow_symlinks=False)
+            try:
+                status = entry.stat(follow_symlinks=False)
+            except FileNotFoundError:  # another agent has removed it
+                continue
             limit_s = _UNFINISHED_S if entry.name.startswith(".") else MOST_DAYS * _DAY_S
             if now - status.st_mtime > limit_s:
-                os.unlink(entry.path)
+                _remove(entry.path)
             else:
                 found.append((status.st_mtime, entry.name, status.st_size))
         return {name: size for _, name, size in sorted(found)}
+
+
+def _remove(path: str) -> None:
+    with contextlib.suppress(FileNotFoundError):  # another agent has removed it
+        os.unlink(path)
 
 
 def _open_without_waiting(path: str, flags: int) -> int:

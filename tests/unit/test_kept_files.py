@@ -114,6 +114,18 @@ def test_old_and_unfinished_contents_are_removed(folder: Path) -> None:
     assert set(os.listdir(folder)) == {young, new, ".alive"}
 
 
+def test_agents_may_make_room_at_once(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One has removed what another is about to remove."""
+    monkeypatch.setattr(kept_files, "MOST_BYTES", 100)
+    kept = KeptFiles(str(folder))
+    old = [keep(folder, content * 45) for content in (b"a", b"b")]
+    keep(folder, b"c", kept)
+    for name in old:
+        (folder / name).unlink()
+    new = keep(folder, b"d" * 90, kept)
+    assert new in os.listdir(folder)
+
+
 def test_folder_is_made_private(tmp_path: Path) -> None:
     assert open_own({"XDG_CACHE_HOME": str(tmp_path / "cache")}) is not None
     for path in ("cache", "cache/mcjax-launch", "cache/mcjax-launch/kept"):
