@@ -1,5 +1,6 @@
 """Restarts that use their head, and the exit status of a job that was told to end."""
 
+import json
 import signal
 import subprocess
 from pathlib import Path
@@ -20,6 +21,15 @@ def test_same_bug_twice_ends_restarts(jobs: Jobs, tmp_path: Path) -> None:
     assert ended.report.count("restarting in") == 1
     assert f"not restarted: ValueError at {tmp_path}/bug.py:2 in <module> twice" in ended.report
     assert "earlier attempts:\n  attempt 1: " in ended.report
+
+
+def test_restarts_by_a_scheduler_count_in_ranks_and_record(jobs: Jobs, tmp_path: Path) -> None:
+    script = "echo restart $MCJAX_RESTART; [ $MCJAX_RESTART = 3 ]"
+    words = ("-n", 1, "--max-restarts", 1, "--report", tmp_path / "run.json", "sh", "-c", script)
+    ended = jobs.run(*words, env={**QUICK, "MCJAX_ENGINE_RESTART": "2"})
+    assert (ended.status, ended.stdout) == (0, "[0] restart 2\n[0] restart 3\n")
+    attempts = json.loads((tmp_path / "run.json").read_text())["attempts"]
+    assert [attempt["restart"] for attempt in attempts] == [2, 3]
 
 
 def test_a_host_on_which_two_attempts_failed_is_left_out(jobs: Jobs, tmp_path: Path) -> None:
