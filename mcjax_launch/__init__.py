@@ -9,6 +9,8 @@ from .wire.version import __version__
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from typing import Any
+
     from mcjax_launch.api import (
         CallFailed,
         Event,
@@ -62,6 +64,13 @@ def __getattr__(name: str) -> object:
 
     found = globals()[name] = getattr(api, name)
     return found
+
+
+def load_ipython_extension(ipython: "Any") -> None:
+    """Register the magics `%mcjax` and `%%mcjax`, for `%load_ext mcjax_launch`."""
+    from mcjax_launch.notebook.magics import RankMagics
+
+    ipython.register_magics(RankMagics)
 
 
 def __dir__() -> "list[str]":

@@ -26,6 +26,7 @@ class CalledRanks:
     Args:
         keywords: keywords of `launch`.
         deliver: makes the calls of `on_line` and `on_event`.
+        argv: `sys.argv[1:]` of the ranks, in which placeholders are filled in.
 
     Attributes:
         job: the job, not started yet.
@@ -37,7 +38,12 @@ class CalledRanks:
 
     """
 
-    def __init__(self, keywords: Mapping[str, Any], deliver: Deliver = call_now) -> None:
+    def __init__(
+        self,
+        keywords: Mapping[str, Any],
+        deliver: Deliver = call_now,
+        argv: Sequence[str] = (),
+    ) -> None:
         for keyword in _OF_PROGRAMS:
             if keywords.get(keyword):
                 raise TypeError(f"{keyword!r} is for programs; use launch")
@@ -46,7 +52,7 @@ class CalledRanks:
         self._channel = CallChannel()
         self._number = 0
         try:
-            self.job = make_job(_PROGRAM, (), keywords, deliver, self._channel, self.values)
+            self.job = make_job(_PROGRAM, argv, keywords, deliver, self._channel, self.values)
         except BaseException:
             self._channel.close()
             raise

@@ -132,6 +132,10 @@ class Reporter:
         self._hosts: dict[int, str] = {}
         self._unfinished: dict[tuple[int, Stream], bytearray] = {}
 
+    def mute(self) -> None:
+        """Report nothing from now on."""
+        self._on_line = self._on_event = None
+
     def report(self, event: dict[str, Any]) -> None:
         """Report one of the launcher's events to the caller, if it is of interest to callers."""
         match event:

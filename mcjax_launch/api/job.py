@@ -173,6 +173,7 @@ class RunningJob:
 
     def discard(self) -> None:
         """Kill the ranks without a word on it, and wait until no process of the job is left."""
+        self._reporter.mute()
         for echo in self._echoes:
             echo.is_muted = True
         self.stop(now=True)

@@ -75,20 +75,24 @@ def pack_cell(
     name: str,
     *,
     initializes: bool,
+    shows: bool = False,
     is_last: bool = False,
     values: Mapping[str, object] | None = None,
 ) -> PackedCall:
     """Pack the run of a text in `__main__`.
 
     Args:
-        source: the text.
-        name: name in place of a file in tracebacks.
+        source: Python code.
+        name: stands in place of a file in tracebacks.
         initializes: True to call jax.distributed.initialize() first, if the rank has not yet.
+        shows: True to return what to show of the last expression's value, not the value.
         is_last: True if the rank's program ends with it.
         values: values to give names there first.
 
     """
-    head = _make_head(initializes).copy_with(sources={name: source}, cell=name, is_last=is_last)
+    head = _make_head(initializes).copy_with(
+        sources={name: source}, cell=name, shows=shows, is_last=is_last
+    )
     return _pack(name, head, pickle_in_parts((None, (), dict(values or {})), pickle.dumps))
 
 

@@ -46,20 +46,23 @@ class Session:
     wait for one another.
     """
 
-    def __init__(self, keywords: Mapping[str, Any], *, initialize: bool) -> None:
+    def __init__(
+        self, keywords: Mapping[str, Any], *, initialize: bool, argv: Sequence[str] = ()
+    ) -> None:
         for keyword in _RESTARTS:
             if keywords.get(keyword):
                 raise TypeError(f"{keyword!r} is not for sessions, whose ranks have a state")
         if keywords.get("on_rank_failure") not in (None, "stop"):
             raise TypeError("'on_rank_failure' is not for sessions, whose ranks have a state")
         self._keywords = dict(keywords)
+        self._argv = tuple(argv)  # sys.argv[1:] of the ranks; placeholders are filled in
         self._initializes = initialize
         self._cells = 0
         self._calling = threading.RLock()  # held during a call
         self._changed = threading.Condition(threading.RLock())
         self._cancelled: threading.Event | None = None  # of the running call
         self._is_closed = self._is_ready = False
-        self._ranks = CalledRanks(self._keywords)
+        self._ranks = CalledRanks(self._keywords, argv=self._argv)
         self._progress = CallProgress((), 0)
         self._ending = weakref.finalize(self, self._ranks.job.stop, now=True)
         self._begin()
@@ -104,6 +107,23 @@ class Session:
 
         """
         return self._call(self._pack_cell(source), ranks)
+
+    def show(
+        self, source: str, ranks: Ranks = None, name: str | None = None
+    ) -> list[list[dict[str, str]]]:
+        """Run a text as `exec` does; return what each rank has to show, for a prompt or notebook.
+
+        Args:
+            source: see `exec`.
+            ranks: see `exec`.
+            name: stands in place of a file in tracebacks; None for a number.
+
+        Returns:
+            for each rank texts by MIME type, and pictures in base64: of the last expression's
+            value, unless it is None, and of each open figure.
+
+        """
+        return self._call(self._pack_cell(source, name, shows=True), ranks)
 
     async def run_async(
         self,
@@ -160,6 +180,11 @@ class Session:
         """Number of ranks."""
         return self._ranks.job.ranks
 
+    @property
+    def is_over(self) -> bool:
+        """True if the ranks have ended."""
+        return self._ranks.job.done
+
     def __enter__(self) -> Self:
         try:
             with self._calling:
@@ -193,7 +218,7 @@ class Session:
         await asyncio.to_thread(self.close)
 
     def __repr__(self) -> str:
-        state = "over" if self._ranks.job.done else "running"
+        state = "over" if self.is_over else "running"
         return f"<Session: {self.processes} ranks, {state}>"
 
     # --- the ranks ---
@@ -226,7 +251,7 @@ class Session:
         self._ranks.job.discard()
         self._ending.detach()
         self._is_ready = False
-        self._ranks = CalledRanks(self._keywords)
+        self._ranks = CalledRanks(self._keywords, argv=self._argv)
         self._ending = weakref.finalize(self, self._ranks.job.stop, now=True)
         self._begin()
 
@@ -265,10 +290,13 @@ class Session:
     ) -> PackedCall:
         return pack_function(function, args, kwargs, initializes=self._initializes)
 
-    def _pack_cell(self, source: str) -> PackedCall:
-        self._cells += 1
-        name = f"<cell {self._cells}>"
-        return pack_cell(textwrap.dedent(source), name, initializes=self._initializes)
+    def _pack_cell(
+        self, source: str, name: str | None = None, *, shows: bool = False
+    ) -> PackedCall:
+        self._cells += name is None
+        name = name or f"<cell {self._cells}>"
+        text = textwrap.dedent(source)
+        return pack_cell(text, name, initializes=self._initializes, shows=shows)
 
     async def _call_async(self, call: PackedCall, ranks: Ranks) -> list[Any]:
         """Make a call in a thread; if the caller is cancelled, interrupt the ranks."""

@@ -87,10 +87,12 @@ def command(context: click.Context, /, **values: Any) -> int:
         options = _with_project_options(options, context)
         if options.check:
             return _check(options, context)
-        if not options.program and client is None:
+        if not options.program and client is None and not options.interactive:
             _refuse_swallowed_program(context)
         if options.emit is not None:
             return _emit(options, context)
+        if options.interactive:
+            return _interact(options, context)
         job_id = os.environ.pop(early.DETACHED, "")
         if options.detach and not options.dry_run and not job_id:
             return _detach(options, context)
@@ -223,6 +225,13 @@ def _emit(options: Options, context: click.Context) -> int:
     _approve(options, context)
     _print(text)
     return 0
+
+
+def _interact(options: Options, context: click.Context) -> int:
+    from mcjax_launch.cli.interactive import interact
+
+    _approve(options, context)
+    return interact(options, list_set_options(context))
 
 
 def _check(options: Options, context: click.Context) -> int:

@@ -33,6 +33,15 @@ class JobOptions(OptionGroup, title="Job", kw_only=True):
         shown="the active environment's, else one with jax",
         help="Python interpreter of the ranks.",
     )
+    interactive: bool = declare_flag(
+        "After PROGRAM, if there is one, run what is typed in the ranks.",
+        excludes=(
+            *("--no-hook", "--emit", "--dry-run", "--check", "--watch", "--detach", "--stdin"),
+            *("--wrap", "--pdb", "--debugpy", "--max-restarts", "--min-hosts", "--num-hosts"),
+        ),
+        in_project=False,
+        only_command="use `session`",
+    )
     chdir: str | None = declare_option(
         kinds.FOLDER,
         short=("-C",),

@@ -39,7 +39,8 @@ def check(options: Options, given: Set[str], environ: Mapping[str, str]) -> None
         LaunchError: options cannot be combined, or PROGRAM is missing.
 
     """
-    if not options.program and options.emit is None and not options.check:
+    runs_program = options.emit is None and not options.check and not options.interactive
+    if not options.program and runs_program:
         raise LaunchError("no PROGRAM: try mcjax-launch -n 4 train.py, or --help")
     if options.program and not options.program[0].strip():
         what = "blank" if options.program[0] else "empty"
@@ -79,7 +80,7 @@ def _check_program(program: Sequence[str]) -> None:
         script = f"{name.removesuffix('.ipynb')}.py"
         raise LaunchError(
             f"{name} is a notebook: make {script} of it with `jupyter nbconvert --to script "
-            f"{name}`, or call mcjax_launch.run() in it"
+            f"{name}`, or run its cells with %%mcjax"
         )
     for word, after in pairwise(program[1:]):
         if word == ":" and after.startswith(("-n", "-c", "-x", "--n")):

@@ -16,7 +16,7 @@ from mcjax_launch.transport.pipes import NewPipes, Pipes
 
 # Options and variables with which this machine probably needs no agent, as in a scheduler's
 # allocation. A wrong guess costs only a moment.
-_NO_AGENT = ("--help", "--version", "--dry-run", "--emit", "--hosts")
+_NO_AGENT = ("--help", "--version", "--dry-run", "--emit", "--hosts", "--interactive")
 # The same, as whole words or the first one.
 _DETACHES, _NO_JOB = "--detach", ("--attach", "--jobs", "--stop", "--wait")
 _NO_AGENT_IN = ("MCJAX_DRY_RUN", "MCJAX_EMIT", "MCJAX_HOSTS", "_MCJAX_LAUNCH_COMPLETE")

@@ -24,9 +24,10 @@ FLOORS = (
     ("request", "features.*", "check"),
     ("api",),
     ("__init__",),
+    ("cells",),
     ("cli",),
     ("__main__",),
-    ("pytest_plugin",),
+    ("pytest_plugin", "notebook"),
 )
 # What runs in other processes, and whatever it may import: streamed, and imported by nobody else,
 STREAMED = {
@@ -41,6 +42,7 @@ STREAMED = {
 # but for the first lines, which may become this machine's agent.
 BECOMES = {
     "__main__": {"agent"},
+    "__init__": {"notebook"},  # for IPython, which looks there
     "cli": {"features.preload"},
     "request": {"features.preload", "features.profile"},
     "features": {"job"},
@@ -54,6 +56,7 @@ FOREIGN = {
     "features.mtls": {"cryptography"},
     "hook": {"cloudpickle", "jax", "jaxlib", "numpy", "sitecustomize", "usercustomize"},
     "features/hook": {"cloudpickle", "jax", "jaxlib", "numpy", "sitecustomize", "usercustomize"},
+    "notebook": {"IPython", "click"},
     "pytest_plugin": {"pytest", "_pytest", "pytest_cov", "coverage", "jax"},
 }
 OURS = "mcjax_launch"
@@ -198,13 +201,14 @@ def test_the_core_names_no_feature() -> None:
 
 # In another room than the only module that imports it, and why.
 ALONE = {
-    "cli/command.py": "the command",
     "diagnosis/findings/collectives.py": "the table of rules names it",
     "diagnosis/findings/gpus.py": "the table of rules names it",
     "diagnosis/findings/slow.py": "the table of rules names it",
     "check/run.py": "the check, without its options and its lines",
     "detached/visit.py": "the terminal's half of what visitors.py serves",
     "features/profile/folders.py": "a feature's",
+    "hook/shown.py": "of values, whoever asks",
+    "notebook/magics.py": "IPython looks for it in the package",
     "transport/staged_paths.py": "undoes what the staging beside it does",
     "report/github.py": "one of the reports",
     "request/detached.py": "one of the ways to ask for a job",

@@ -7,6 +7,7 @@ the value, or the exception. The last call ends the program, by its exception if
 from __future__ import annotations
 
 import builtins
+import functools
 import io
 import os
 import pickle
@@ -84,7 +85,7 @@ class CallServer:
             self._is_interruptible = call.is_last
         except BaseException as error:
             self._is_interruptible = call.is_last
-            is_end = isinstance(error, SystemExit) or (
+            is_end = (isinstance(error, SystemExit) and not call.shows) or (
                 call.is_last and not isinstance(error, Exception)
             )
             if not is_end:
@@ -171,9 +172,11 @@ class CallMaker:
 
             jax.distributed.initialize()
             self._has_initialized = True
+            _allow_initialize_again()
         if call.cell:
             self._main.__dict__.update(kwargs)
-            return _pickle_shown(self._run_cell(call.sources[call.cell], call.cell))
+            value = self._run_cell(call.sources[call.cell], call.cell)
+            return ("value", self._pickle_bundles(value)) if call.shows else _pickle_shown(value)
         return "value", _pickle_result(function, function(*args, **kwargs))
 
     def _import_main(self, file: MainFile, argv: Sequence[str]) -> None:
@@ -189,6 +192,14 @@ class CallMaker:
         finally:
             session.importing = ""
             names["__name__"] = "__main__"
+
+    def _pickle_bundles(self, value: Any) -> list[Buffer]:
+        """Pickle what to show of a cell's value, and keep the value as `_`, as Python does."""
+        from ...hook.shown import make_bundles
+
+        if value is not None:
+            self._main.__dict__["_"] = value
+        return _pickle_value(make_bundles(value))
 
     def _run_cell(self, source: str, name: str) -> Any:
         """Run a text in `__main__`; return the value of its last expression, else None."""
@@ -212,6 +223,20 @@ def _load_call(call: Call, parts: Sequence[memoryview]) -> Any:
             raise
         without = 'without the code under `if __name__ == "__main__":`'
         raise AttributeError(f"{error}: the ranks import it {without}") from None
+
+
+def _allow_initialize_again() -> None:
+    """Have initialize() do nothing now, as where a cell has it, or runs a second time."""
+    import jax
+
+    real = jax.distributed.initialize
+
+    @functools.wraps(real)
+    def initialize(*args: Any, **kwargs: Any) -> None:
+        if not jax.distributed.is_initialized():
+            real(*args, **kwargs)
+
+    jax.distributed.initialize = initialize
 
 
 # --- tracebacks ---

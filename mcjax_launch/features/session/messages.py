@@ -115,6 +115,7 @@ class Call(Nested):
         sizes: sizes of the pickle's parts, in bytes.
         cell: name of the text to run in `__main__`, which is one of `sources`, after the keyword
             arguments have become names there; "" for a function.
+        shows: True if a cell returns what to show of its value (`hook/shown.py`), not the value.
         is_last: True if the rank's program ends with the call, and as the function ends.
 
     """
@@ -126,6 +127,7 @@ class Call(Nested):
     argv: tuple[str, ...]
     sizes: tuple[int, ...]
     cell: str = ""
+    shows: bool = False
     is_last: bool = False
 
 

@@ -1,0 +1,266 @@
+"""--interactive: a prompt whose statements run in the ranks; a client of the API."""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import os
+import signal
+import sys
+from collections.abc import Collection, Iterator
+from importlib.util import decode_source
+from typing import TextIO
+
+from mcjax_launch.api.call_failed import CallFailed
+from mcjax_launch.api.result import JobFailed
+from mcjax_launch.cells.folding import PLAIN, Printed, prefix_lines
+from mcjax_launch.cells.keywords import make_keywords
+from mcjax_launch.cells.runner import CellRunner, format_failure, select_ranks
+from mcjax_launch.cli.statements import Statements
+from mcjax_launch.console.prefix import Prefixes
+from mcjax_launch.errors import LaunchError
+from mcjax_launch.job.job import Job
+from mcjax_launch.options.options import Options
+from mcjax_launch.ranks import format_count, format_ranges
+from mcjax_launch.request.coordinates import complete_program
+from mcjax_launch.wire import exit_status
+from mcjax_launch.wire.exit_status import compute_signal_status
+
+_PROMPT, _MORE = ">>> ", "... "
+# Statements that end the prompt: in a rank, they would end the rank.
+_ENDS = ("exit", "exit()", "quit", "quit()")
+_RANKS = "%ranks"
+_MOST_HISTORY = 10_000
+# Options that are the prompt's own.
+_OWN = ("interactive", "module", "no_prefix", "color")
+
+
+def interact(options: Options, given: Collection[str]) -> int:
+    """Run PROGRAM, if there is one, and then a prompt until its input ends; return the exit status.
+
+    Args:
+        options: options of the command line.
+        given: names of the options that were given.
+
+    Raises:
+        LaunchError: the ranks could not be started, or have ended.
+
+    """
+    is_typed = sys.stdin.isatty()
+    colour = options.color == "always" or (options.color == "auto" and sys.stdout.isatty())
+    prefixes = Prefixes(shown=not options.no_prefix, colour=colour)
+    program = list(_make_program_cells(options))
+    keywords = make_keywords(options, [name for name in given if name not in _OWN])
+    _take_signals()
+    argv = _complete_argv(options) if program else ()
+    runner = CellRunner(keywords, _print, prefixes, argv)
+    try:
+        runner.begin()
+        prompt = Prompt(runner, prefixes)
+        for cell, name in program:
+            prompt.run_cell(cell, name)
+        if is_typed:
+            with _line_editing(runner):
+                return prompt.run_typed()
+        return prompt.run_piped(sys.stdin)
+    except JobFailed as error:  # as the launcher has said
+        return error.status
+    finally:
+        runner.close()
+
+
+def _take_signals() -> None:
+    """Have Ctrl-C interrupt the statement, and other signals end the ranks, then this process."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    for signum in (signal.SIGTERM, signal.SIGHUP):
+        if signal.getsignal(signum) != signal.SIG_IGN:
+            signal.signal(signum, _end)
+    gc.enable()  # the command's first lines have disabled it
+
+
+def _end(signum: int, _frame: object) -> None:
+    raise LaunchError(f"ended by {signal.Signals(signum).name}", compute_signal_status(signum))
+
+
+def _make_program_cells(options: Options) -> Iterator[tuple[str, str | None]]:
+    """Yield what runs PROGRAM in `__main__`: texts, each with its name in tracebacks.
+
+    Raises:
+        LaunchError: the file cannot be read.
+
+    """
+    if not options.program:
+        return
+    program = options.program[0]
+    if options.module:
+        yield "import sys; del sys.argv[0], sys", None
+        run = f"run_module({program!r}, run_name='__main__', alter_sys=True)"
+        yield f"globals().update(__import__('runpy').{run})", None
+        return
+    try:
+        with open(program, "rb") as file:
+            source = decode_source(file.read())
+    except (OSError, UnicodeDecodeError, SyntaxError) as error:
+        why = getattr(error, "strerror", None) or str(error)
+        raise LaunchError(f"{program}: {why}", exit_status.USAGE) from None
+    path = os.path.abspath(program)
+    folder = os.path.dirname(path)
+    yield (
+        f"import sys; del sys.argv[0]; sys.path.insert(0, {folder!r}); del sys\n"
+        f"__file__ = {path!r}",
+        None,
+    )
+    yield source, path
+
+
+def _complete_argv(options: Options) -> tuple[str, ...]:
+    """Return PROGRAM and its arguments, with the coordinates that it takes from them."""
+    words, is_module = options.program, options.module
+    job = Job(program=words, module=is_module, python=sys.executable, chdir=os.getcwd())
+    return complete_program(job) or words
+
+
+class Prompt:
+    """Prompt for statements that the ranks run.
+
+    Args:
+        runner: the ranks.
+        prefixes: style of the prefixes of lines.
+
+    """
+
+    def __init__(self, runner: CellRunner, prefixes: Prefixes) -> None:
+        self._runner = runner
+        self._prefixes = prefixes
+        self._ranks = ""  # that run statements; all if empty
+        self._has_failed = False
+
+    def run_typed(self) -> int:
+        """Run statements that are typed at a terminal, until Ctrl-D; return the exit status."""
+        processes = format_count(self._runner.session.processes, "rank")
+        _write(f"{processes}; %ranks 0,2 chooses some, Ctrl-C interrupts, Ctrl-D ends\n")
+        statements = Statements(typed=True)
+        while True:
+            prefix = f"[{self._ranks}] " if self._ranks else ""
+            try:
+                line = input(prefix + (_MORE if statements.has_begun else _PROMPT))
+            except EOFError:
+                _write("\n")
+                return 0
+            except KeyboardInterrupt:
+                statements.flush()
+                _write("\nKeyboardInterrupt\n")
+                continue
+            if not self._feed(statements, line):
+                return 0
+
+    def run_piped(self, lines: Iterator[str]) -> int:
+        """Run statements from a pipe or file; return the exit status: 1 if one has failed."""
+        statements = Statements(typed=False)
+        for line in lines:
+            if not self._feed(statements, line.rstrip("\r\n")):
+                break
+        else:
+            if statements.has_begun:
+                self.run_cell(statements.flush())
+        return exit_status.FAILED if self._has_failed else 0
+
+    def _feed(self, statements: Statements, line: str) -> bool:
+        """Run what is complete with a line; return False to end."""
+        if line.startswith(_RANKS):
+            if statements.has_begun:
+                self.run_cell(statements.flush())
+            self._choose(line.removeprefix(_RANKS).strip())
+            return True
+        for text in statements.feed(line):
+            if text.strip() in _ENDS:
+                return False
+            self.run_cell(text)
+        return True
+
+    def _choose(self, ranks: str) -> None:
+        """Choose the ranks that run the next statements; "" or "all" for all."""
+        ranks = "" if ranks == "all" else ranks
+        try:
+            chosen = select_ranks(ranks, self._runner.session.processes)
+        except LaunchError as error:
+            self._has_failed = True
+            _print(Printed(self._prefixes.format_own_line(str(error)), True))
+        else:
+            self._ranks = format_ranges(chosen) if ranks else ""
+
+    def run_cell(self, source: str, name: str | None = None) -> None:
+        """Run a text, and show what it has to show, or its failure.
+
+        Args:
+            source: the text.
+            name: stands in place of a file in tracebacks; None for a number.
+
+        Raises:
+            LaunchError: the ranks have ended.
+
+        """
+        try:
+            shown = self._runner.run(source, self._ranks, name)
+        except CallFailed as error:
+            if is_regular_end(error):
+                return
+            self._has_failed = True
+            for text in format_failure(error, self._prefixes):
+                _print(Printed(text, True))
+            return
+        for bundle, ranks in shown:
+            text = prefix_lines(bundle[PLAIN], ranks, self._prefixes)
+            _print(Printed(text, False))
+
+
+def is_regular_end(error: CallFailed) -> bool:
+    """Return whether all ranks have called sys.exit() without a failure, as programs do."""
+    return not error.restarted and all(
+        isinstance(each.exception, SystemExit) and not each.exception.code for each in error.errors
+    )
+
+
+def _print(line: Printed) -> None:
+    _write(line.text, sys.stderr if line.is_error else sys.stdout)
+
+
+def _write(text: str, stream: TextIO | None = None) -> None:
+    print(text, end="", file=stream or sys.stdout, flush=True)
+
+
+# --- editing of lines ---
+
+
+@contextlib.contextmanager
+def _line_editing(runner: CellRunner) -> Iterator[None]:
+    """Give `input` a history, which is kept, and completion of the first rank's names."""
+    try:
+        import readline
+    except ImportError:  # Python was built without it
+        yield
+        return
+    path = _get_history_path()
+    with contextlib.suppress(OSError):
+        readline.read_history_file(path)
+    readline.set_history_length(_MOST_HISTORY)
+    found: list[str] = []
+
+    def complete(text: str, state: int) -> str | None:
+        if state == 0:
+            found[:] = runner.complete(text)
+        return found[state] if state < len(found) else None
+
+    readline.set_completer(complete)
+    readline.parse_and_bind("tab: complete")
+    try:
+        yield
+    finally:
+        with contextlib.suppress(OSError):
+            os.makedirs(os.path.dirname(path), mode=0o700, exist_ok=True)
+            readline.write_history_file(path)
+
+
+def _get_history_path() -> str:
+    state = os.environ.get("XDG_STATE_HOME") or os.path.expanduser("~/.local/state")
+    return os.path.join(state, "mcjax-launch", "history")

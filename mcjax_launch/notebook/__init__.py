@@ -1,0 +1,1 @@
+"""IPython's extension: `%load_ext mcjax_launch`, then `%mcjax` and `%%mcjax`."""

@@ -1,0 +1,239 @@
+"""Cells that ranks run: at a prompt, from a pipe, and in notebooks, with JAX."""
+
+import asyncio
+import contextlib
+import os
+import re
+import shlex
+from pathlib import Path
+from typing import Any
+
+import pytest
+from jobs import PROGRAMS, Jobs
+from remote import FAKE_SSH
+from terminal import Terminal
+
+PIPED = """
+import jax, jax.numpy as jnp
+for i in range(2):
+    print("turn", i)
+jax.device_count()
+%ranks 1
+1 / 0
+jax.process_index()
+%ranks all
+jnp.sum(jnp.ones(4))
+"""
+
+
+def feed(text: str) -> int:
+    """The end of a pipe from which a text can be read."""
+    reads, writes = os.pipe()
+    os.write(writes, text.encode())
+    os.close(writes)
+    return reads
+
+
+def test_statements_are_piped_into_ranks(jobs: Jobs) -> None:
+    """The lines after a failed one run; the exit status tells of it."""
+    ended = jobs.run("-n", 2, "-d", 2, "--interactive", stdin=feed(PIPED))
+    assert ended.stdout.splitlines() == [
+        "[0-1] turn 0",
+        "[0-1] turn 1",
+        "[0-1] 4",
+        "[1] 1",
+        "[0-1] Array(4., dtype=float32)",
+    ], ended.stderr
+    assert ended.stderr.splitlines()[-1] == "[1] ZeroDivisionError: division by zero"
+    assert ended.status == 1
+
+
+def test_program_runs_before_the_prompt(jobs: Jobs) -> None:
+    """With the arguments that the guide's program takes; its names are there afterwards."""
+    toy = PROGRAMS / "guide" / "toy.py"
+    ended = jobs.run(
+        "-n", 4, "-d", 2, "--interactive", toy, stdin=feed("proc_id\nglobal_array.shape\n")
+    )
+    assert ended.status == 0, ended.stderr
+    lines = ended.stdout.splitlines()
+    assert [line for line in lines if "got result: -0.1239" in line and line.startswith("[3]")]
+    assert lines[-5:] == ["[0] 0", "[1] 1", "[2] 2", "[3] 3", "[0-3] (4, 8)"]
+
+
+def test_killed_rank_ends_the_prompt(jobs: Jobs) -> None:
+    kill = (
+        "import os, jax\nos.kill(os.getpid(), 9) if jax.process_index() else None\nprint('never')\n"
+    )
+    ended = jobs.run("-n", 2, "-d", 1, "--interactive", stdin=feed(kill))
+    assert ended.status == 137
+    assert "never" not in ended.stdout
+    assert ended.stderr.count("rank 1 failed: killed by SIGKILL") == 1
+
+
+def test_prompt_at_a_terminal(jobs: Jobs, tmp_path: Path) -> None:
+    env = {"XDG_STATE_HOME": str(tmp_path)}
+    with contextlib.closing(Terminal(jobs, "-n", 2, "-d", 1, "--interactive", env=env)) as terminal:
+        terminal.answer(">>> ", "import time, jax; jax.process_index()")
+        terminal.until("[1] 1")
+        terminal.answer(">>> ", "%ranks 1")
+        terminal.answer("[1] >>> ", "print('begun'); time.sleep(1000)")
+        terminal.until("[1] begun")
+        terminal.type("\x03")
+        terminal.until("[1] KeyboardInterrupt")
+        terminal.until("[1] >>> ")
+        terminal.type("half a line\x03")
+        terminal.until("KeyboardInterrupt")
+        terminal.until("[1] >>> ")
+        terminal.type("jax.process_ind\t\t")
+        terminal.until("jax.process_indices")
+        terminal.type("\x15\x04")
+        assert terminal.finish() == 0
+    assert "%ranks 1" in (tmp_path / "mcjax-launch" / "history").read_text()
+
+
+# --- notebooks ---
+
+# The cells of JAX's guide to multi-controller programs. The axis types of the matmul's mesh are added:
+# since jax 0.9 make_mesh has others by default, with which the guide's line raises.
+GUIDE = [
+    (PROGRAMS / "guide" / "toy.py").read_text(),
+    """
+print("process id =", jax.process_index())
+print("global devices =", jax.devices())
+print("local devices =", jax.local_devices())
+""",
+    """
+import jax
+jax.distributed.initialize()
+if jax.process_index() == 0:
+  print(jax.devices())
+""",
+    """
+from jax.sharding import Mesh
+mesh = Mesh(jax.devices(), ('a',))
+
+# in this case, the same as
+mesh = jax.make_mesh((jax.device_count(),), ('a',))  # use this in practice
+""",
+    """
+arr = jax.device_put(jnp.ones((32, 32)), NamedSharding(mesh, P('a')))
+if jax.process_index() == 0:
+  jax.debug.visualize_array_sharding(arr)
+""",
+    """
+mesh = jax.make_mesh((jax.device_count() // 2, 2), ('a', 'b'),
+                     axis_types=(jax.sharding.AxisType.Auto,) * 2)
+
+def device_put(x, spec):
+  return jax.device_put(x, NamedSharding(mesh, spec))
+
+# construct global arrays by sharding over the global mesh
+x = device_put(jnp.ones((4096, 2048)), P('a', 'b'))
+y = device_put(jnp.ones((2048, 4096)), P('b', None))
+
+# run a distributed matmul
+z = jax.nn.relu(x @ y)
+
+# inspect the sharding of the result
+if jax.process_index() == 0:
+  jax.debug.visualize_array_sharding(z)
+  print()
+  print(z.sharding)
+""",
+    """
+w = device_put(z, P(None, None))
+if jax.process_index() == 0:
+  print(w)
+""",
+    """
+num_devices = jax.device_count() // 2
+mesh = jax.make_mesh((num_devices,), ('a',),
+                     devices=jax.devices()[num_devices:],
+                     axis_types=(jax.sharding.AxisType.Explicit,))
+sharding = NamedSharding(mesh, P('a'))
+
+data = np.arange(64).reshape((8, 8))
+x = jax.device_put(data, sharding)
+
+# inspect the sharding of the result
+if jax.process_index() == 0:
+  jax.debug.visualize_array_sharding(x)
+  print()
+  print(x.sharding)
+
+# inspect the data local to each host
+print(f"Devices attached to process {jax.process_index()}: {jax.local_devices()}")
+print(f"Addressable data for process {jax.process_index()}:")
+for shard in x.addressable_shards:
+  print(f"device {shard.device} has local data {shard.data}")
+""",
+    """
+result = jnp.sum(jnp.sin(x))
+print(f"process={jax.process_index()} got result: {result}")
+""",
+]
+
+
+@pytest.mark.notebook
+@pytest.mark.parametrize(
+    "hosts", ["", f" --hosts a:2,b:2 --via {shlex.quote(FAKE_SSH)} --mtls off"]
+)
+def test_guide_runs_as_a_notebook(jobs: Jobs, hosts: str) -> None:
+    begin = f"%mcjax -n 4 -d 2{hosts} -- {{process_id}} {{num_processes}}"
+    cells = [f"%%mcjax\n{text}" for text in GUIDE]
+    pytest.importorskip("rich")  # draws shardings
+    shown = run_notebook("%load_ext mcjax_launch", begin, *cells, "%%mcjax 0\nw", "%mcjax stop")
+    assert shown[1].startswith("4 ranks run: %mcjax -n 4 -d 2")
+    for rank in range(4):
+        assert re.search(rf"^\[{rank}\] process={rank} got result: -0.1239", shown[2], re.M), shown
+    assert "[0] NamedSharding(mesh=Mesh('a': 4, 'b': 2), spec=PartitionSpec('a'," in shown[7]
+    assert "[0] [[2048. 2048. 2048. ... 2048. 2048. 2048.]" in shown[8]
+    assert "[2] process=2 got result: Array(" in shown[10] or "[2] process=2 got" in shown[10]
+    assert shown[11].startswith("[0] Array([[2048.")
+
+
+@pytest.mark.notebook
+def test_cells_of_a_notebook(jobs: Jobs) -> None:
+    shown = run_notebook(
+        "%load_ext mcjax_launch",
+        "%%mcjax\n1",
+        "%mcjax -n 2 -d 1",
+        "%mcjax -n 3",
+        "%%mcjax\nimport jax\nprint('hi')\njax.process_index() % 1",
+        "%%mcjax 1\ndef fails():\n    return jax.numpy.ones(2) + jax.numpy.ones(3)\nfails()",
+        "%%mcjax\nclass Rich:\n    def _repr_html_(self):\n        return '<b>rich</b>'\nRich()",
+        "%mcjax restart",
+        "%%mcjax\n'jax' in globals()",
+        "%mcjax stop",
+        "%mcjax",
+    )
+    none = "no ranks run; %mcjax -n 4 starts ranks\n"
+    assert shown[1] == f"mcjax-launch: {none}"
+    assert shown[2] == "2 ranks run: %mcjax -n 2 -d 1\n"
+    assert shown[3] == "mcjax-launch: 2 ranks run: %mcjax -n 2 -d 1; %mcjax stop ends them first\n"
+    assert shown[4] == "[0-1] hi\n[0-1] 0\n"
+    assert re.findall(r'File "(<cell \d>)", line (\d)', shown[5]) == [
+        ("<cell 2>", "3"),
+        ("<cell 2>", "2"),
+    ]
+    assert "site-packages" not in shown[5]
+    assert shown[6] == "[0-1] \n<b>rich</b>"
+    assert shown[7:] == ["2 ranks run: %mcjax -n 2 -d 1\n", "[0-1] False\n", "", none]
+
+
+def run_notebook(*cells: str) -> list[str]:
+    """Run a notebook in a real kernel; return what stands below each cell."""
+    nbclient, nbformat = pytest.importorskip("nbclient"), pytest.importorskip("nbformat")
+    pytest.importorskip("ipykernel")
+    notebook = nbformat.v4.new_notebook(cells=list(map(nbformat.v4.new_code_cell, cells)))
+    client = nbclient.NotebookClient(notebook, timeout=120, allow_errors=True)
+    asyncio.run(client.async_execute())
+    return ["".join(map(_get_text, cell.outputs)) for cell in notebook.cells]
+
+
+def _get_text(output: Any) -> str:
+    if output.output_type == "stream":
+        return str(output.text)
+    if output.output_type == "error":
+        return "".join(f"{line}\n" for line in output.traceback)
+    return str(output.data.get("text/html", output.data["text/plain"]))

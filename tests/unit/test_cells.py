@@ -1,0 +1,203 @@
+"""Cells: statements from lines, folding of what ranks print, and what values have to show."""
+
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+from mcjax_launch.api.call_failed import CallFailed, RankError
+from mcjax_launch.api.events import Line
+from mcjax_launch.cells.folding import Folding, group_shown, prefix_lines
+from mcjax_launch.cells.keywords import make_keywords
+from mcjax_launch.cells.runner import format_failure, select_ranks
+from mcjax_launch.cli.interactive import is_regular_end
+from mcjax_launch.cli.statements import Statements
+from mcjax_launch.console.prefix import Prefixes
+from mcjax_launch.errors import LaunchError
+from mcjax_launch.hook.shown import make_bundles
+from mcjax_launch.options.options import Options
+
+PLAIN = Prefixes(shown=True, colour=False)
+LOOP = ["for i in range(2):", "    print(i)"]
+
+# Lines, and the statements that they make: typed, and piped.
+LINES: dict[str, tuple[list[str], list[str], list[str]]] = {
+    "one line": (["x = 1"], ["x = 1\n"], ["x = 1\n"]),
+    "an open bracket": (["f(", "1)"], ["f(\n1)\n"], ["f(\n1)\n"]),
+    "a string of lines": (['"""a', 'b"""'], ['"""a\nb"""\n'], ['"""a\nb"""\n']),
+    "a loop": ([*LOOP, ""], ["\n".join([*LOOP, "", ""])], ["\n".join([*LOOP, "", ""])]),
+    "a loop, then more": ([*LOOP, "x"], ["\n".join([*LOOP, "x", ""])], ["\n".join([*LOOP, ""]), "x\n"]),
+    "else": (
+        ["if a:", "    b", "else:", "    c", ""],
+        ["if a:\n    b\nelse:\n    c\n\n"],
+        ["if a:\n    b\nelse:\n    c\n\n"],
+    ),
+    "a decorator": (["@d", "def f():", "    pass", ""], ["@d\ndef f():\n    pass\n\n"], ["@d\ndef f():\n    pass\n\n"]),
+    "a comment": (["# why", "x"], ["x\n"], ["x\n"]),
+    "a mistake": (["x = = 1", "y"], ["x = = 1\n", "y\n"], ["x = = 1\n", "y\n"]),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", LINES)
+@pytest.mark.parametrize("typed", [True, False])
+def test_lines_make_statements(name: str, typed: bool) -> None:
+    lines, when_typed, when_piped = LINES[name]
+    statements = Statements(typed=typed)
+    made = [text for line in lines for text in statements.feed(line)]
+    rest = statements.flush()
+    assert [*made, *([rest] if rest else [])] == (when_typed if typed else when_piped)
+
+
+def test_blank_line_in_a_piped_function_does_not_end_it() -> None:
+    statements = Statements(typed=False)
+    lines = ["def f():", "    a = 1", "", "    return a", "f()"]
+    made = [text for line in lines for text in statements.feed(line)]
+    assert made == ["def f():\n    a = 1\n\n    return a\n", "f()\n"]
+
+
+def test_equal_lines_of_ranks_are_folded() -> None:
+    folding = Folding(3, PLAIN)
+    lines = [Line(rank, "", "stdout", "hi") for rank in range(3)]
+    shown = [printed for line in lines for printed in folding.feed(line, 0.0)]
+    assert [(line.text, line.is_error) for line in shown] == [("[0-2] hi\n", False)]
+    assert folding.feed(Line(1, "", "stderr", "alone"), 1.0) == []
+    assert folding.deadline is not None
+    assert [(line.text, line.is_error) for line in folding.flush(1.0)] == [("[1] alone\n", True)]
+
+
+def test_noise_of_jax_is_hidden() -> None:
+    folding = Folding(1, PLAIN)
+    gloo = (
+        "[Gloo] Rank 0 is connected to 1 peer ranks. Expected number of connected peer ranks is : 1"
+    )
+    shown = [*folding.feed(Line(0, "", "stdout", gloo), 0.0), *folding.flush(0.0)]
+    assert shown == []
+
+
+def test_values_that_differ_by_their_address_are_equal() -> None:
+    def make(rank: int) -> list[dict[str, str]]:
+        return [{"text/plain": f"<T object at 0x{rank}f>"}]
+
+    grouped = group_shown([0, 2], [make(0), make(2)])
+    assert grouped == [({"text/plain": "<T object at 0x0f>"}, [0, 2])]
+    assert group_shown([0, 1], [[{"text/plain": "1"}], [{"text/plain": "2"}]]) == [
+        ({"text/plain": "1"}, [0]),
+        ({"text/plain": "2"}, [1]),
+    ]
+
+
+def test_rich_data_decides_whether_values_are_equal() -> None:
+    shown = [[{"text/plain": str(rank), "text/html": "<b>"}] for rank in range(2)]
+    assert group_shown([0, 1], shown) == [({"text/plain": "0", "text/html": "<b>"}, [0, 1])]
+
+
+def test_each_line_of_a_value_has_the_prefix() -> None:
+    assert prefix_lines("a\nb", [0, 1, 3], PLAIN) == "[0-1,3] a\n[0-1,3] b\n"
+
+
+def test_equal_tracebacks_are_shown_once() -> None:
+    errors = [
+        RankError(rank, "ValueError: no", "Traceback\nValueError: no\n", None) for rank in (0, 1)
+    ]
+    once = "[0-1] Traceback\n[0-1] ValueError: no\n"
+    assert format_failure(CallFailed("ranks 0-1 raised ValueError: no", errors), PLAIN) == [once]
+    restarted = CallFailed("gone", errors, unfinished=[2])
+    assert format_failure(restarted, PLAIN) == [once, "mcjax-launch: gone\n"]
+
+
+def test_frames_of_jax_are_left_out() -> None:
+    traceback = """Traceback (most recent call last):
+  File "<cell 1>", line 1, in <module>
+    f()
+    ~^^
+  File "/lib/python3.13/site-packages/jax/_src/lax.py", line 7, in add
+    raise TypeError("no")
+TypeError: no
+"""
+    [shown] = format_failure(CallFailed("", [RankError(0, "", traceback, None)]), PLAIN)
+    assert [line.removeprefix("[0] ") for line in shown.splitlines()] == [
+        line for line in traceback.splitlines() if "lax.py" not in line and "raise" not in line
+    ]
+
+
+@pytest.mark.parametrize(
+    ("ends", "regular"),
+    [([SystemExit(0)], True), ([SystemExit()], True), ([SystemExit(0), SystemExit(3)], False), ([None], False)],
+)  # fmt: skip
+def test_programs_that_exit_without_a_failure_have_not_failed(
+    ends: list[BaseException | None], regular: bool
+) -> None:
+    errors = [RankError(rank, "SystemExit", "", end) for rank, end in enumerate(ends)]
+    assert is_regular_end(CallFailed("", errors)) is regular
+
+
+def test_ranks_of_a_cell_are_chosen() -> None:
+    assert select_ranks("", 3) == [0, 1, 2]
+    assert select_ranks("0,2", 3) == [0, 2]
+    for wrong in ("3", "x"):
+        with pytest.raises(LaunchError, match="ranks: "):
+            select_ranks(wrong, 3)
+
+
+def test_options_become_keywords() -> None:
+    options = Options(num_processes=2, env=("A=1", "B"), quiet=True, hosts="hosts.txt")
+    assert make_keywords(options, ["num_processes", "env", "quiet", "hosts"]) == {
+        "processes": "2",
+        "env": ["A=1", "B"],
+        "quiet": True,
+        "hosts": "hosts.txt",
+    }
+    assert make_keywords(Options(), []) == {"processes": None}
+    with pytest.raises(LaunchError, match="--detach is not for sessions"):
+        make_keywords(Options(detach=True), ["detach"])
+
+
+class Rich:
+    def __repr__(self) -> str:
+        return "rich"
+
+    def _repr_html_(self) -> str:
+        return "<b>rich</b>"
+
+    def _repr_png_(self) -> bytes:
+        return b"png"
+
+    def _repr_latex_(self) -> str:
+        raise ValueError("the text is enough")
+
+
+def test_values_show_themselves_as_in_notebooks() -> None:
+    assert make_bundles(None) == []
+    assert make_bundles(8) == [{"text/plain": "8"}]
+    assert make_bundles(Rich()) == [
+        {"text/plain": "rich", "text/html": "<b>rich</b>", "image/png": "cG5n"}
+    ]
+    assert make_bundles(Rich) == [{"text/plain": repr(Rich)}]
+
+
+def test_open_figures_are_shown_and_closed(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Figure:
+        number = 1
+        axes = ("one",)
+
+        def __repr__(self) -> str:
+            return "figure"
+
+        def savefig(self, file: Any, **options: object) -> None:
+            file.write(b"png")
+
+    figure = Figure()
+    closed: list[Figure] = []
+    pyplot: Any = ModuleType("matplotlib.pyplot")
+    pyplot.get_fignums = lambda: [1]
+    pyplot.figure = lambda number: figure
+    pyplot.close = closed.append
+    pyplot.fignum_exists = lambda number: not closed
+    figures: Any = ModuleType("matplotlib.figure")
+    figures.Figure = Figure
+    monkeypatch.setitem(__import__("sys").modules, "matplotlib.pyplot", pyplot)
+    monkeypatch.setitem(__import__("sys").modules, "matplotlib.figure", figures)
+    assert make_bundles(figure) == [{"text/plain": "figure", "image/png": "cG5n"}]
+    assert closed == [figure]
+    pyplot.get_fignums = list
+    assert make_bundles(figure) == [{"text/plain": "figure", "image/png": "cG5n"}]
