@@ -186,9 +186,9 @@ def test_guide_runs_as_a_notebook(jobs: Jobs, hosts: str) -> None:
     assert shown[1].startswith("4 ranks run: %mcjax -n 4 -d 2")
     for rank in range(4):
         assert re.search(rf"^\[{rank}\] process={rank} got result: -0.1239", shown[2], re.M), shown
-    assert "[0] NamedSharding(mesh=Mesh('a': 4, 'b': 2), spec=PartitionSpec('a'," in shown[7]
+    assert "[0] NamedSharding(mesh=Mesh('a': 4, 'b': 2" in shown[7]
     assert "[0] [[2048. 2048. 2048. ... 2048. 2048. 2048.]" in shown[8]
-    assert "[2] process=2 got result: Array(" in shown[10] or "[2] process=2 got" in shown[10]
+    assert "[2] process=2 got result: " in shown[10]
     assert shown[11].startswith("[0] Array([[2048.")
 
 
