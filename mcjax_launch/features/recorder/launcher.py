@@ -15,6 +15,7 @@ from mcjax_launch.features.recorder.messages import (
     RecordedSequence,
 )
 from mcjax_launch.launcher.part import JobLauncher, LauncherPart
+from mcjax_launch.ranks import format_ranks
 from mcjax_launch.runs.rank_run import RankRun
 from mcjax_launch.runs.sequences import MeshSequence, ProgramSequences
 from mcjax_launch.runs.stop_reasons import diverged
@@ -85,7 +86,14 @@ class SequenceComparison(LauncherPart):
             members = self._state.find_members(run, described.platform, described.processes)
             mine = members.intersection(self._state.ranks) - self._deaf
             mesh = meshes[place] = MeshSequence(described.thread, mine)
-        mesh.is_compared &= entries.has_order
+        if mesh.is_compared and not entries.has_order:
+            mesh.is_compared = False
+            ranks = format_ranks(mesh.members)
+            thread = f" in the thread {mesh.thread}" if mesh.thread else ""
+            self.launcher.console.show_detail(
+                f"the order of programs over {ranks}{thread} is no longer compared: "
+                f"rank {entries.rank} cannot tell it"
+            )
         mesh.add(entries.rank, entries.first, _unpack(entries.programs), now)
 
     def _look(self, now: float) -> None:
