@@ -59,3 +59,12 @@ def test_job_ends_at_a_difference_with_verify_spmd(jobs: Jobs) -> None:
     assert ended.status == 1, ended.stderr
     assert "--verify-spmd: the ranks run different programs\n" in ended.report
     assert "rank 1 skipped jit(update) at reordering.py:" in ended.report
+
+
+def test_calls_of_all_kinds_are_recorded_alike(jobs: Jobs) -> None:
+    """Also where rank 0 calls the same functions alone, and JAX forgets what it has compiled."""
+    ended = jobs.run("-n", 2, "-d", 1, "-v", PROGRAMS / "recorded.py")
+    assert ended.status == 0, ended.stderr
+    assert "of this mesh" not in ended.stderr
+    assert "no longer compared" not in ended.stderr
+    assert "does not record" not in ended.stderr

@@ -19,6 +19,7 @@ from types import MethodType
 
 from ....hook import jax_internals
 from ....hook.wrapping import wrap_like
+from ....wire.source_lines import is_jax
 from .sequences import MASK
 
 TYPE_CHECKING = False
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
 _monitoring: Any = getattr(sys, "monitoring", None)  # from Python 3.12 on
 # A place in the code that has made so many other calls is not observed any more.
 _MOST_OTHER_CALLS = 32
+_STAYS = -1  # in place of a number of calls: the place stays observed
 _MOST_LEAVES = 8
 # Attribute of a jitted function with its state: (bits, sequence, _Learnt) if all its calls run one
 # program that spans processes, _LOCAL if none does, else its _Learnt, which is false. A dict by
@@ -147,6 +149,8 @@ class Calls:
         self._by_function: dict[int, list[tuple[Any, _Learnt]]] = {}
         self._by_code: weakref.WeakKeyDictionary[Any, _Learnt] = weakref.WeakKeyDictionary()
         self._other_calls: dict[Any, int] = {}  # by place in the code
+        # Fingerprint by an entry's bits, of functions that were compiled ahead of time.
+        self._ahead: dict[int, str] = {}
         self._is_broken = False
 
     def begin(self, tool: int) -> None:
@@ -213,24 +217,30 @@ class Calls:
     def _on_other_call(self, code: CodeType, offset: int, function: Any, argument: Any) -> bool:
         """Handle a call of another object; return True to observe this place no longer.
 
-        A place may call a jitted function later, such as in a function that calls its argument. So
-        it must have made many other calls first, since the last new program.
+        A place that calls what it is given may call a jitted function later, so it stays observed.
         """
-        kind = type(function)
-        if kind is MethodType or kind is partial:
-            inner = function.__func__ if kind is MethodType else _unwrap(function)
-            if type(inner) is self._jitted:
-                if kind is partial and function.args:
-                    argument = function.args[0]
-                self._on_rare_call(code, inner, argument)
-                return False
         place = weakref.ref(code), offset
-        count = self._other_calls.get(place, 0) + 1
-        if count < _MOST_OTHER_CALLS:
-            self._other_calls[place] = count
-            return False
-        self._other_calls.pop(place, None)
-        return True
+        count = self._other_calls.get(place, 0)
+        kind = type(function)
+        if kind is MethodType:
+            inner = function.__func__
+        elif kind is partial:
+            inner = _unwrap(function)
+            argument = function.args[0] if function.args else argument
+        else:
+            inner, argument = getattr(kind, "__call__", None), function  # noqa: B004, of its class
+        if type(inner) is self._jitted:
+            self._on_rare_call(code, inner, argument)
+            count = _STAYS
+        elif count != _STAYS:
+            count += 1
+            if count == _MOST_OTHER_CALLS:
+                if not _calls_any(code, function):
+                    self._other_calls.pop(place, None)
+                    return True
+                count = _STAYS
+        self._other_calls[place] = count
+        return False
 
     def _on_rare_call(self, code: CodeType, function: Any, argument: Any) -> object:
         """Record a call whose outcome is not the same in every call of the main thread."""
@@ -333,7 +343,7 @@ class Calls:
             direct = (learnt.direct for _, learnt in known if learnt.direct is not None)
             found = [(self._file.get_sequence(each.mesh), each.bits) for each in direct]
         for sequence, bits in found:
-            if sequence.ends_with(bits):
+            if sequence.last_bits == bits:
                 sequence.withdraw()
                 break
         if self._is_clean():
@@ -405,9 +415,14 @@ class Calls:
             return
         mesh = program.platform, program.processes, program.devices
         sequence = self._file.get_sequence(mesh)
+        last = sequence.last_bits
+        if run is None and learnt is None and self._ahead.get(last) == program.fingerprint:
+            return  # compiled ahead of time: its call has been recorded
         text = f"{program.name} alone" if learnt is None else f"{learnt.text} {_get_shape(key)}"
         bits = self._file.make_bits(text, program)
         sequence.record(bits)
+        if run is None and learnt is not None:
+            self._ahead[bits] = program.fingerprint
         if learnt is not None:
             self._learn(learnt, key, _Outcome(bits, mesh))
 
@@ -430,6 +445,18 @@ class Calls:
             self._is_broken = True
             self._file.close(repr(error))
             return None
+
+
+def _calls_any(code: CodeType, function: Any) -> bool:
+    """Return whether code may call other functions where it has called this one.
+
+    It names what it always calls. JAX's own code calls jitted functions where it calls no others.
+    """
+    if is_jax(code.co_filename):
+        return False
+    own = code.co_varnames[code.co_argcount + code.co_kwonlyargcount :]
+    names = (*code.co_names, *own, *code.co_cellvars)
+    return getattr(function, "__name__", None) not in names
 
 
 def _unwrap(function: Any) -> Any:

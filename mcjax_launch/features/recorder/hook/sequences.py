@@ -56,9 +56,10 @@ class Sequence:
         self.ring[number & MASK] = bits | number
         self.count = number
 
-    def ends_with(self, bits: int) -> bool:
-        """Return whether the latest entry has these bits."""
-        return self.count > 0 and self.ring[self.count & MASK] == bits | self.count
+    @property
+    def last_bits(self) -> int:
+        """The bits of the latest entry; 0 if there is none."""
+        return self.ring[self.count & MASK] ^ self.count
 
     def withdraw(self) -> None:
         """Remove the latest entry."""
