@@ -167,9 +167,12 @@ class ClientCalls(LauncherPart):
     def _pass_on(self) -> None:
         """Write results behind the output that came before them, once that is written."""
         if self._held and self.launcher.console.is_settled:
-            self.launcher.events.values.write(self._held)
+            values = self.launcher.events.values
+            values.write(self._held)
             self._held.clear()
             self._held_bytes = 0
+            if values.queued <= _MOST_QUEUED:  # it may have been written at once
+                self._resume()
 
     def _resume(self) -> None:
         for link in self.launcher.links:

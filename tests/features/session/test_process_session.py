@@ -12,6 +12,7 @@ import time
 from collections.abc import Iterator
 from typing import Any
 
+import psutil
 import pytest
 from jobs import PROGRAMS, Jobs, eventually
 from remote import FAKE_SSH
@@ -114,6 +115,29 @@ def test_echoed_output_is_shown_before_a_call_returns(capsys: pytest.CaptureFixt
             shown = capsys.readouterr()
             assert sorted(shown.err.splitlines()) == [f"[0] {number}", f"[1] {number}"]
             assert shown.out.count("x") == 2
+
+
+def test_large_values_come_behind_an_unfinished_line(capsys: pytest.CaptureFixture[str]) -> None:
+    with session(processes=2, echo=True, quiet=True) as ranks:
+        for _ in range(3):
+            assert ranks.exec("print('x', end='')\nlen(bytes(5 << 20))") == [5 << 20] * 2
+            found = ranks.exec("print('y', end='')\nbytes(5 << 20)")
+            assert found == [bytes(5 << 20)] * 2
+    assert capsys.readouterr().out.count("y") == 6
+
+
+def test_session_listens_nowhere(called: Any) -> None:
+    with session() as ranks:
+        ranks.run(called.rank)
+        here = psutil.Process()
+        family = [here, *here.children(recursive=True)]
+        assert len(family) > 3
+        kinds = {
+            connection.status
+            for process in family
+            for connection in process.net_connections("inet")
+        }
+        assert psutil.CONN_LISTEN not in kinds
 
 
 def test_second_call_is_quick(shared: mcjax_launch.Session, called: Any) -> None:
