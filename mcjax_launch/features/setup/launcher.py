@@ -237,14 +237,15 @@ class SetupOfHosts(LauncherPart):
         return {link: self._hosts[link] for link in links if has_it(self._hosts[link])}
 
     def _say_who_waits(self, now: float) -> None:
-        waiting = self._select(
-            lambda host: host.waits_since is not None and now >= host.waits_since + _WAITS_S
-        )
+        """Name all hosts that wait, once the first has waited for a moment."""
+        waiting = self._select(lambda host: host.waits_since is not None)
+        since = min((host.waits_since or 0.0 for host in waiting.values()), default=now)
+        if now < since + _WAITS_S:
+            return
         for host in waiting.values():
             host.waits_since = None
-        if waiting:
-            names = format_names([link.host.name for link in waiting])
-            self.launcher.console.note(f"--setup on {names} waits for another job's there")
+        names = format_names([link.host.name for link in waiting])
+        self.launcher.console.note(f"--setup on {names} waits for another job's there")
 
     def _describe_running(self, now: float) -> str:
         running = self._select(lambda host: host.ended is None)
