@@ -6,7 +6,7 @@ from itertools import pairwise
 import pytest
 from records import run_of, say
 
-from mcjax_launch.diagnosis.announcer import Announcer
+from mcjax_launch.diagnosis.announcer import AFTER_S, Announcer, compute_repeat_delay
 from mcjax_launch.diagnosis.rules import format_lines
 from mcjax_launch.diagnosis.snapshots import Stack
 from mcjax_launch.diagnosis.view import Finding
@@ -424,3 +424,12 @@ def test_stall_limit_of_the_job_is_named(monkeypatch: pytest.MonkeyPatch) -> Non
     watched.watch = HangWatch(watched.state, Announcer(watched.state), 0.0, 600.0)
     watched.until(40)
     assert watched.lines[1].endswith("--stall-timeout 600 ends a job without progress")
+
+
+@pytest.mark.parametrize(
+    ("lasted", "delay"), [(0.0, 1), (0.99, 1), (1.0, 2), (1.99, 2), (2.0, 4), (5.0, 8)]
+)
+def test_what_lasts_is_said_again_when_it_has_lasted_twice_as_long(
+    lasted: float, delay: int
+) -> None:
+    assert compute_repeat_delay(lasted * AFTER_S) == delay * AFTER_S

@@ -5,7 +5,7 @@ import signal
 from itertools import chain
 
 import pytest
-from histories import HISTORIES, REPORTS, STREAMS, end
+from histories import GLOO, HISTORIES, REPORTS, STREAMS, end
 from records import rank_run
 
 from mcjax_launch.console.noise_filter import NoiseFilter
@@ -154,3 +154,12 @@ def test_a_verdict_is_made_once() -> None:
     assert determine_verdict(run) is Verdict.FAILED
     run.stderr = "\n".join(chain(*[[line for line, _ in lines] for lines in STREAMS.values()]))
     assert determine_verdict(run) is Verdict.FAILED
+
+
+@pytest.mark.parametrize(("after", "verdict"), [(4, Verdict.VICTIM), (5, Verdict.FAILED)])
+def test_loss_that_a_rank_logs_among_its_last_lines_makes_it_a_victim(
+    after: int, verdict: Verdict
+) -> None:
+    """A program may say more before it exits, but not much."""
+    stderr = f"{GLOO}\n" + "closing files\n" * after
+    assert determine_verdict(end(0, 1, 3, stderr=stderr)) is verdict
