@@ -7,6 +7,7 @@ that is reached, and the first line of the summary.
 import signal
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -15,12 +16,13 @@ from told import Event, Told, call, calls, ends, fails, join, said
 
 from mcjax_launch.diagnosis import rules
 from mcjax_launch.diagnosis.findings import settings
+from mcjax_launch.diagnosis.findings.compiling import compiled_last
 from mcjax_launch.diagnosis.rules import RULES, Rule
 from mcjax_launch.diagnosis.summary import describe_rank_end
 from mcjax_launch.diagnosis.verdict import determine_verdict
 from mcjax_launch.diagnosis.view import Finding, View
 from mcjax_launch.jax_messages.lost_peer import find_missing_key
-from mcjax_launch.runs.rank_run import DevicesAsked, Verdict
+from mcjax_launch.runs.rank_run import Compilations, DevicesAsked, Verdict
 from mcjax_launch.runs.stop_reasons import StopReason
 from mcjax_launch.wire.hook_messages import (
     Backend,
@@ -566,3 +568,14 @@ def test_only_ranks_that_just_wait_count_as_waiting() -> None:
     assert told.state.only_waits
     told.happens(FromHook(1, Left()))
     assert not told.state.only_waits
+
+
+def test_rank_that_compiles_without_a_processor_is_not_said_to_compile_twice() -> None:
+    step = Compiling("step", "train.py:3", "cpu")
+    runs = [
+        SimpleNamespace(process_id=rank, compilations=Compilations(latest=step, under_way=1))
+        for rank in range(3)
+    ]
+    state = SimpleNamespace(idle_compilations={1: 5.0}, running=runs)
+    view: Any = SimpleNamespace(uses_jax=True, state=state)
+    assert [found.ranks for found in compiled_last(view)] == [(0, 2)]
