@@ -144,6 +144,26 @@ def test_link_that_appears_at_the_last_moment_is_not_followed(
     assert victim.read_text() == "data"
 
 
+def test_folder_that_becomes_a_link_at_the_last_moment_is_not_entered(
+    everybodys: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    everybodys.chmod(0o1777)
+    logs, private, open_ = everybodys / "logs", tmp_path / "private", os.open
+    logs.mkdir()
+    private.mkdir()
+
+    def open_late(path: Any, flags: int, *args: Any, **options: Any) -> int:
+        if path == "logs" and not logs.is_symlink():  # its status has been read
+            logs.rmdir()
+            logs.symlink_to(private)
+        return open_(path, flags, *args, **options)
+
+    monkeypatch.setattr(os, "open", open_late)
+    with pytest.raises(OSError, match=r"Not a directory|symbolic links"):
+        own_paths.open_file(str(logs / "0.out"), os.O_TRUNC)
+    assert list(private.iterdir()) == []
+
+
 @as_root
 def test_file_that_another_user_makes_at_the_last_moment_is_not_emptied(
     everybodys: Path, monkeypatch: pytest.MonkeyPatch
