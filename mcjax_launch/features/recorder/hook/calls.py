@@ -15,7 +15,7 @@ import sys
 import threading
 import weakref
 from functools import partial
-from types import MethodType
+from types import BuiltinFunctionType, FunctionType, MethodType
 
 from ....hook import jax_internals
 from ....hook.wrapping import wrap_like
@@ -36,7 +36,8 @@ if TYPE_CHECKING:
 _monitoring: Any = getattr(sys, "monitoring", None)  # from Python 3.12 on
 # A place in the code that has made so many other calls is not observed any more.
 _MOST_OTHER_CALLS = 32
-_STAYS = -1  # in place of a number of calls: the place stays observed
+# Types of callables that are, and contain, no jitted functions.
+_PLAIN = frozenset((FunctionType, BuiltinFunctionType, type))
 _MOST_LEAVES = 8
 # Attribute of a jitted function with its state: (bits, sequence, _Learnt) if all its calls run one
 # program that spans processes, _LOCAL if none does, else its _Learnt, which is false. A dict by
@@ -149,6 +150,7 @@ class Calls:
         self._by_function: dict[int, list[tuple[Any, _Learnt]]] = {}
         self._by_code: weakref.WeakKeyDictionary[Any, _Learnt] = weakref.WeakKeyDictionary()
         self._other_calls: dict[Any, int] = {}  # by place in the code
+        self._staying: set[Any] = set()  # places that stay observed
         # Fingerprint by an entry's bits, of functions that were compiled ahead of time.
         self._ahead: dict[int, str] = {}
         self._is_broken = False
@@ -192,10 +194,13 @@ class Calls:
         main = self._file.main
         get_ident, disable = threading.get_ident, _monitoring.DISABLE
         on_other, on_rare = self._on_other_call, self._on_rare_call
-        mask, local = MASK, _LOCAL
+        mask, local, ref, plain, staying = MASK, _LOCAL, weakref.ref, _PLAIN, self._staying
 
         def on_call(code: CodeType, offset: int, function: Any, argument: Any) -> object:
-            if type(function) is not jitted:
+            kind = type(function)
+            if kind is not jitted:
+                if kind in plain and (ref(code), offset) in staying:
+                    return None
                 return disable if on_other(code, offset, function, argument) else None
             try:
                 state = function._mcjax_launch
@@ -220,7 +225,6 @@ class Calls:
         A place that calls what it is given may call a jitted function later, so it stays observed.
         """
         place = weakref.ref(code), offset
-        count = self._other_calls.get(place, 0)
         kind = type(function)
         if kind is MethodType:
             inner = function.__func__
@@ -231,16 +235,17 @@ class Calls:
             inner, argument = getattr(kind, "__call__", None), function  # noqa: B004, of its class
         if type(inner) is self._jitted:
             self._on_rare_call(code, inner, argument)
-            count = _STAYS
-        elif count != _STAYS:
-            count += 1
-            if count == _MOST_OTHER_CALLS:
-                if not _calls_any(code, function):
-                    self._other_calls.pop(place, None)
-                    return True
-                count = _STAYS
-        self._other_calls[place] = count
-        return False
+            self._staying.add(place)
+        if place in self._staying:
+            return False
+        count = self._other_calls.pop(place, 0) + 1
+        if count < _MOST_OTHER_CALLS:
+            self._other_calls[place] = count
+            return False
+        if _calls_any(code, function):
+            self._staying.add(place)
+            return False
+        return True
 
     def _on_rare_call(self, code: CodeType, function: Any, argument: Any) -> object:
         """Record a call whose outcome is not the same in every call of the main thread."""
