@@ -10,7 +10,7 @@ import time
 from collections.abc import Sequence
 
 from mcjax_launch.detached.jobs import LOST, RUNNING, DetachedJob, find_all_jobs
-from mcjax_launch.detached.record import read_gpus
+from mcjax_launch.detached.record import read_rows
 from mcjax_launch.wording import escape_unprintable
 
 _COLUMNS = ("ID", "STATE", "RANKS", "HOSTS", "SINCE", "PROGRAM", "LAST LINE")
@@ -56,7 +56,10 @@ def collect_fields(job: DetachedJob) -> dict[str, object]:
         "last_line": job.last_line,
         "launcher_host": description.host,
         "launcher_pid": description.pid if job.state == RUNNING else None,
-        "gpus": read_gpus(job.folder) if job.state == RUNNING else [],
+        **{
+            name: read_rows(job.folder, name) if job.state == RUNNING else []
+            for name in ("gpus", "programs")
+        },
         "disk_full": recorded.full,
         "lost_bytes": recorded.lost,
     }

@@ -14,7 +14,7 @@ from mcjax_launch.detached.folders import open_private
 from mcjax_launch.machine.system import LINUX, read_system_text
 from mcjax_launch.wire.value import Value
 
-_DESCRIPTION, _STATE, _GPUS = "job.json", "state", "gpus.json"
+_DESCRIPTION, _STATE = "job.json", "state"
 # The state has its room from the start: a disk that is full later is no obstacle.
 _STATE_BYTES = 4096
 # Of a text in it; in JSON it may be six times as long.
@@ -93,15 +93,15 @@ def _replace(folder: str, name: str, fields: object) -> None:
     os.replace(os.path.join(folder, f"{name}.part"), os.path.join(folder, name))
 
 
-def write_gpus(folder: str, rows: Sequence[object]) -> None:
-    """Write what the job's ranks do on GPUs; ignore errors, such as a full disk."""
+def write_rows(folder: str, name: str, rows: Sequence[object]) -> None:
+    """Write what the job's ranks do, such as "gpus"; ignore errors, such as a full disk."""
     with contextlib.suppress(OSError):
-        _replace(folder, _GPUS, {"gpus": list(rows)})
+        _replace(folder, f"{name}.json", {name: list(rows)})
 
 
-def read_gpus(folder: str) -> list[object]:
-    """Return what `write_gpus` wrote last; [] if nothing."""
-    rows = (_read(folder, _GPUS) or {}).get("gpus")
+def read_rows(folder: str, name: str) -> list[object]:
+    """Return what `write_rows` wrote last; [] if nothing."""
+    rows = (_read(folder, f"{name}.json") or {}).get(name)
     return rows if isinstance(rows, list) else []
 
 

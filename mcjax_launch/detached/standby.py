@@ -15,7 +15,7 @@ from mcjax_launch.detached.record import (
     identify_machine,
     shorten_hosts,
     write_description,
-    write_gpus,
+    write_rows,
 )
 from mcjax_launch.detached.visitors import Visitors
 from mcjax_launch.errors import LaunchError
@@ -141,9 +141,9 @@ class Standby:
         self._state.change(lost=self._files.lost)
         self._state.end(status, message)
 
-    def record_gpus(self, rows: Sequence[object]) -> None:
-        """Record what ranks do on GPUs, for --jobs."""
-        write_gpus(self._folder, rows)
+    def record_rows(self, name: str, rows: Sequence[object]) -> None:
+        """Record what ranks do, "gpus" or "programs", for --jobs."""
+        write_rows(self._folder, name, rows)
 
     def _record_disk_full(self, is_full: bool) -> None:
         self._state.change(full=is_full, lost=self._files.lost)

@@ -95,6 +95,10 @@ KINDS = {
             "gpus": "each GPU that the rank uses, as `gpu_use` in record.json",
         },
     ),
+    "programs": EventKind(
+        "How many programs over several processes the ranks have run, every ten seconds.",
+        {"ranks": "each rank that has run any: `rank`, `count`, and `per_s` of late or null"},
+    ),
     "stacks": EventKind("The stacks of all ranks were requested.", {"lines": "as they are shown"}),
     "summary": EventKind(
         "The run is over, or could not begin: then only the first two fields are there.",

@@ -112,6 +112,8 @@ def _format_rank_use(run: RankRun, now: float) -> str:
         from mcjax_launch.runs.gpu_use import describe_gpus
 
         text += f"  {describe_gpus(run.gpu_use.latest)}"
+    if programs := describe_programs([run], now):
+        text += f"  {programs}"
     at = run.process.last_output_at
     return text + (
         f"  last line {format_duration(max(1, int(now - at)))} ago" if at is not None else ""
@@ -233,6 +235,8 @@ def format_job_use(state: RunState, now: float) -> str:
     on_gpus = [run for run in running if run.gpu_use is not None and run.gpu_use.latest]
     if on_gpus:
         parts.append(_describe_job_gpus(on_gpus))
+    if programs := describe_programs(running, now):
+        parts.append(programs)
     printed_at = state.activity.printed_at
     if printed_at is not None:
         parts.append(f"last line {format_duration(max(1, int(now - printed_at)))} ago")
@@ -261,6 +265,22 @@ def _format_busy_ranks(busy: Sequence[int], ranks: int) -> str:
     if len(busy) == ranks:
         return f"{format_all(ranks)} busy" if ranks > 1 else "busy"
     return f"rank{'s' if len(busy) > 1 else ''} {abbreviate_ranks(busy)} busy"
+
+
+def describe_programs(runs: Sequence[RankRun], now: float) -> str:
+    """Describe the programs over several processes that ranks have begun; "" if there are none.
+
+    They are those of the rank that has begun most.
+    """
+    counts = [run.programs for run in runs if run.programs.total]
+    if not counts:
+        return ""
+    most = max(counts, key=lambda count: count.total)
+    rate = most.compute_rate(now)
+    words = format_count(most.total, "program") if most.total < 1000 else f"{most.total:,} programs"
+    if rate is None:
+        return words
+    return f"{words}, {rate:.1f}/s" if 0.05 <= rate < 9.95 else f"{words}, {rate:,.0f}/s"
 
 
 def compute_used_cores(run: RankRun) -> float | None:

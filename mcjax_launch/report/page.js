@@ -830,6 +830,10 @@ function showSide() {
   const last = rank.compiled_last;
   if (last) side.append(el("p", {class: "said"},
     `compiled last: ${last.name}${last.where ? " at " + last.where : ""}`));
+  const ran = rank.last_programs.slice(-4);
+  if (ran.length) side.append(el("p", {class: "said"},
+    `ran ${rank.programs.toLocaleString("en")} programs, at last: ${ran.map(one =>
+      `${one.number.toLocaleString("en")} ${one.name}${one.where ? " at " + one.where : ""}`).join(", ")}`));
   const {stdout, stderr} = rank.last_lines;
   if (stdout.length + stderr.length > 1) side.append(el("input", {type: "search", id: "grep",
     placeholder: "search in the last lines", "aria-label": "Search in the last lines",

@@ -50,6 +50,7 @@ VERSION = 1
 # Limits for all ranks together, and the least for each.
 _MOST_SAMPLES, _LEAST_SAMPLES = 32_768, 32
 _MOST_TAIL, _LEAST_TAIL = 8 << 20, 2000
+_MOST_PROGRAMS = 16
 _LAST_LINES = 500
 _LONGEST = 1000
 # The first attempt and the last ones are kept whole.
@@ -235,6 +236,8 @@ def _make_rank(run: RankRun, state: RunState, culprit: int | None) -> Json:
         "cores": run.share.cores or None,
         "compiled": _make_compilations(run),
         "compiled_last": _make_latest_program(run),
+        "programs": run.programs.total or None,
+        "last_programs": _make_last_programs(run, state),
         "cpu_s": round(cpu_s, 2) if used else None,
         "peak_kib": peak_kib if used else None,
         "samples": [[round(s.at - began_at, 3), round(s.cpu_s, 2), s.rss_kib] for s in samples],
@@ -285,6 +288,16 @@ def _make_compilations(run: RankRun) -> dict[str, Any] | None:
         "programs_loaded": had.loaded,
         "saved_s": round(had.saved_s, 3),
     }
+
+
+def _make_last_programs(run: RankRun, state: RunState) -> list[Json]:
+    """Return the latest programs over several processes that a rank has begun."""
+    if state.sequences is None:
+        return []
+    return [
+        {"number": number, "name": program.title, "where": program.where or None}
+        for number, program in state.sequences.list_last(run.process_id, _MOST_PROGRAMS)
+    ]
 
 
 def _get_polls(state: RunState) -> list[Poll]:

@@ -82,6 +82,8 @@ BUSY = 0.05
 # The same for the main thread on accelerators, where other threads may spin while the job hangs.
 _MAIN_BUSY = 1e-4
 _MOST_SAMPLES = 512
+# Reports of programs that are kept; and after how many seconds the next one is late.
+_MOST_REPORTS, _REPORTED_S = 6, 2.0
 
 
 class Sample(Value):
@@ -332,6 +334,35 @@ class RankResources(Changing):
         return main_used_s / seconds > _MAIN_BUSY if spins else self.share > BUSY
 
 
+class ProgramCount:
+    """Count of the programs over several processes that the rank has begun to run."""
+
+    def __init__(self) -> None:
+        self._recent: list[tuple[float, int]] = []  # times and counts of reports
+
+    @property
+    def total(self) -> int:
+        """The number of programs, by the latest report."""
+        return self._recent[-1][1] if self._recent else 0
+
+    def record(self, total: int, at: float) -> bool:
+        """Record a report; return whether the rank has begun further programs."""
+        has_grown = total > self.total
+        self._recent = [*self._recent[1 - _MOST_REPORTS :], (at, total)]
+        return has_grown
+
+    def compute_rate(self, now: float) -> float | None:
+        """Return the number of programs a second in the last reports; None if unknown yet.
+
+        Only news are reported, so that the rate falls while none come.
+        """
+        if len(self._recent) < 2:
+            return None
+        (first_at, first), (last_at, last) = self._recent[0], self._recent[-1]
+        until = last_at if now < last_at + _REPORTED_S else now
+        return round(max(0, last - first) / max(until - first_at, 1e-3), 2)
+
+
 class DevicesAsked(Value):
     """The number and kind of devices that an option asks for in each rank."""
 
@@ -389,6 +420,7 @@ class RankRun(Changing):
         failed_at: time at which the failure became known; None if it has not failed.
         unhandled_errors: unhandled exceptions of its threads and callbacks.
         incomparable: reason why its programs cannot be compared; "" if they can.
+        programs: count of the programs over several processes that it has begun.
         gpu_use: its use of GPUs; None if its host has reported none.
         late_position: position, in words, when another rank gave up waiting for it; else "".
         position_before_call: position, in words, while other ranks waited for it in initialize().
@@ -415,6 +447,7 @@ class RankRun(Changing):
     compilations: Compilations = field(default_factory=Compilations)
     usage: RankResources = field(default_factory=RankResources)
     main_thread: MainThread = field(default_factory=MainThread)
+    programs: ProgramCount = field(default_factory=ProgramCount)
     gpu_use: RankGpus | None = None
 
     @property

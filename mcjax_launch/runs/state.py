@@ -33,7 +33,7 @@ class Activity:
     """Times of the latest events over all ranks, in time.monotonic's seconds.
 
     Attributes:
-        active_at: latest output, compilation, computation, start or end of a rank.
+        active_at: latest output, compilation, computation, program, start or end of a rank.
         heard_at: latest output of a rank, or report of its hook.
         printed_at: latest output of a rank; None if there was none.
         usage_at: latest report of ranks' usage by an agent.
@@ -215,6 +215,11 @@ class RunState(Changing):
             run.compilations.record_usage(run.usage.share, at)
             if run.shows_progress(moved):
                 self.activity.active_at = at
+
+    def record_programs(self, rank: int, total: int, at: float) -> None:
+        """Record how many programs over several processes a rank has begun: that is progress."""
+        if self.ranks[rank].programs.record(total, at):
+            self.activity.active_at = at
 
     def record_exhaustion(self, rank: int, at: float) -> bool:
         """Record that a rank finds no memory on a GPU; return False if that was known."""

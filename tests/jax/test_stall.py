@@ -1,8 +1,10 @@
 """--stall-timeout on JAX: what stands still, and what is only slow."""
 
+import json
 import re
 import signal
 import subprocess
+from pathlib import Path
 
 import pytest
 from jobs import PROGRAMS, Jobs
@@ -38,6 +40,23 @@ def test_long_step_or_compilation_raises_no_alarm(jobs: Jobs, way: str) -> None:
     assert ended.status == 0, ended.stderr
     said = [line for line in ended.report.splitlines() if not line.startswith("the job ran for ")]
     assert said == []
+
+
+def test_silent_steps_are_progress_and_counted(jobs: Jobs, tmp_path: Path) -> None:
+    """Also where they use too little of a processor to count."""
+    events_file, report = tmp_path / "events", tmp_path / "run.json"
+    words = ["--stall-timeout", 2, "--events", events_file, "--report", report]
+    ended = jobs.run("-n", 2, "-d", 1, *words, PROGRAMS / "hanging.py", "unused", 7)
+    assert ended.status == 0, ended.stderr
+    events = [json.loads(line) for line in events_file.read_text().splitlines()]
+    counts = [event["ranks"] for event in events if event["event"] == "programs"]
+    assert [rank["rank"] for rank in counts[0]] == [0, 1]
+    record = json.loads(report.read_text())
+    for rank in record["attempts"][-1]["ranks"]:
+        assert rank["programs"] >= 70
+        last = rank["last_programs"][-1]
+        assert (last["number"], last["name"]) == (rank["programs"], "jit(step)")
+        assert "hanging.py:" in last["where"]
 
 
 @pytest.mark.long

@@ -118,6 +118,11 @@ if way == "left":
     multihost_utils.sync_global_devices("without it")
 if way == "steps":
     train(more=not late)
+if way == "unused":  # silent steps that use hardly any processor
+    x = spread_ones()
+    for _ in range(int(10 * seconds)):
+        step(x)
+        time.sleep(0.1)
 if way == "callback":
     call_back()
 if way == "uneven" and late:

@@ -144,6 +144,8 @@ def test_record_holds_times_and_usage_of_a_rank() -> None:
         "cores": None,
         "compiled": None,
         "compiled_last": {"name": "jit(f)", "where": None},
+        "programs": None,
+        "last_programs": [],
         "cpu_s": 1.75,
         "peak_kib": 2048,
         "samples": [[1.0, 1.5, 2048]],

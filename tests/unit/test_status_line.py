@@ -283,6 +283,29 @@ def test_status_shows_usage_of_a_single_rank() -> None:
     assert progress.format_job_use(state, 20.0) == "busy, 0.5 cores | 512 MiB"
 
 
+def test_status_shows_programs_and_how_many_a_second() -> None:
+    state = joining(2, 2)
+    state.record_programs(1, 0, 10.0)
+    assert progress.format_job_use(state, 10.0) == ""
+    state.record_programs(1, 1, 11.0)
+    assert progress.format_job_use(state, 11.0) == "1 program, 1.0/s"
+    for second in range(40):
+        state.record_programs(0, 1200 + 31 * second, 20.0 + second)
+    assert progress.format_job_use(state, 60.0) == "2,409 programs, 31/s"
+    assert progress.format_rank_rows(state, 60.0, 20)[0].endswith("2,409 programs, 31/s")
+    assert progress.format_rank_rows(state, 60.0, 20)[1].endswith("1 program, 0/s")
+    # None have been reported for long.
+    assert progress.format_job_use(state, 300.0) == "2,409 programs, 0.6/s"
+
+
+def test_programs_are_progress_but_a_report_of_none_is_not() -> None:
+    state = joining(2, 2)
+    state.record_programs(1, 5, 10.0)
+    state.record_programs(1, 5, 12.0)
+    state.record_programs(1, 4, 13.0)  # the last one is withdrawn
+    assert state.activity.active_at == 10.0
+
+
 def test_plain_status_line_changes_with_events_only() -> None:
     drawn, state, startup = Drawn(), joining(2), Hosts()
     part = Progress(drawn.line, startup, state)  # type: ignore[arg-type]

@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 _LAST_S = 2.5
 # Seconds to wait for what shows the kind of a difference; less if the job ends then.
 _WAIT_S, _WAIT_BEFORE_END_S = 1.2, 0.5
+# Seconds between two events with counts, and between two writes of what --jobs reads.
+_EVENTS_S, _JOBS_S = 9.0, 1.8
 
 
 class SequenceComparison(LauncherPart):
@@ -43,6 +45,7 @@ class SequenceComparison(LauncherPart):
         self._deaf: set[int] = set()  # ranks that do not record
         self._told = 0  # differences
         self._look_at = math.inf
+        self._event_at = self._written_at = -math.inf  # of the latest counts
 
     @property
     def deadline(self) -> float | None:  # type: ignore[override]
@@ -64,6 +67,7 @@ class SequenceComparison(LauncherPart):
                 for entries in sequences:
                     self._record(entries, now)
                 self._look(now)
+                self._report_counts(now)
 
     def on_rank_message(self, message: FromHook | Exited, now: float) -> None:
         """Look again when a rank has ended: all its programs are known, and the job may end."""
@@ -95,6 +99,7 @@ class SequenceComparison(LauncherPart):
                 f"rank {entries.rank} cannot tell it"
             )
         mesh.add(entries.rank, entries.first, _unpack(entries.programs), now)
+        self._state.record_programs(entries.rank, self._sequences.count(entries.rank), now)
 
     def _look(self, now: float) -> None:
         """Compare all sequences, and report a difference."""
@@ -116,6 +121,25 @@ class SequenceComparison(LauncherPart):
             self.launcher.perform(self.launcher.policy.on_limit(diverged(lines)))
         else:
             self.launcher.parts.load_explanations().on_fact(Fact.SEQUENCE, now)
+
+    def _report_counts(self, now: float) -> None:
+        """Report how many programs ranks have run, for --events and --jobs, if it is time."""
+        standby, events = self.launcher.front.standby, self.launcher.events
+        is_due_for_jobs = standby is not None and now >= self._written_at + _JOBS_S
+        is_due = events.is_read and now >= self._event_at + _EVENTS_S
+        if not (is_due or is_due_for_jobs):
+            return
+        rows = [
+            {"rank": rank, "count": run.programs.total, "per_s": run.programs.compute_rate(now)}
+            for rank, run in self._state.ranks.items()
+            if run.programs.total
+        ]
+        if is_due:
+            self._event_at = now
+            events.report("programs", ranks=rows)
+        if standby is not None and is_due_for_jobs:
+            self._written_at = now
+            standby.record_rows("programs", rows)
 
 
 def _has_ended(run: RankRun, now: float) -> bool:
