@@ -422,6 +422,20 @@ class RankSnapshot:
         return self.program.ranks if self.program is not None and known else frozenset()
 
     @property
+    def is_in_some_program(self) -> bool:
+        """True if the main thread waits in JAX for results, or at the line of a program.
+
+        The line may have several calls, but none that may wait for a thread or the like.
+        """
+        if self.stack is None or not self.frames or self._user_call is None:
+            return False
+        inner, users = self.frames[: self._user_call], self.frames[self._user_call]
+        if any(frame.library not in _ITSELF or _NO_PROGRAM.search(frame.name) for frame in inner):
+            return False
+        is_at_program = self.program is not None and not source_lines.is_own_wait(users.source)
+        return bool(inner) or is_at_program
+
+    @property
     def is_in_exit_barrier(self) -> bool:
         """True if the innermost call is JAX's shutdown(), not a handler that runs before it."""
         if self.reached.stage is not Stage.LEAVING or not self.frames:

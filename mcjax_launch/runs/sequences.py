@@ -93,6 +93,23 @@ class Difference(Value):
     deviations: tuple[Deviation, ...]
 
 
+class Gap(Value):
+    """Program of a mesh that some of its ranks have begun, while the others have not.
+
+    Args:
+        number: number of the program in the mesh's sequence, from 1.
+        program: the program.
+        begun: the ranks that have begun it.
+        behind: the ranks whose latest program is the one before.
+
+    """
+
+    number: int
+    program: ProgramName
+    begun: tuple[int, ...]
+    behind: tuple[int, ...]
+
+
 class RankSequence:
     """Programs of a rank in a mesh's sequence.
 
@@ -181,6 +198,17 @@ class MeshSequence:
         if len(sequence.programs) > _MOST_KEPT:
             self.is_compared = False
             sequence.drop_until(sequence.count - KEPT)
+
+    def find_gap(self, names: ProgramNames) -> Gap | None:
+        """Return the first program that not all ranks have begun; None if there is none."""
+        least = min((own.count for own in self.by_rank.values()), default=0)
+        begun = tuple(rank for rank, own in self.by_rank.items() if own.count > least)
+        known = next((rank for rank in begun if self.by_rank[rank].base <= least), None)
+        if known is None or not self.is_compared:
+            return None
+        program = names[self.by_rank[known].get_from(least + 1)[0]]
+        behind = tuple(rank for rank, own in self.by_rank.items() if own.count == least)
+        return Gap(least + 1, program, begun, behind)
 
     def compare(
         self, names: ProgramNames, ended: Collection[int], now: float, wait_s: float
@@ -357,6 +385,12 @@ class ProgramSequences:
         """Sequences with a difference, each with its first difference."""
         meshes = self.meshes.values()
         return [(mesh, mesh.difference) for mesh in meshes if mesh.difference is not None]
+
+    @property
+    def gaps(self) -> list[Gap]:
+        """The first program of each mesh that some of its ranks have begun and others have not."""
+        found = (mesh.find_gap(self.names) for mesh in self.meshes.values())
+        return [gap for gap in found if gap is not None]
 
     def count(self, rank: int) -> int:
         """Return the number of programs that a rank has begun to run, over all meshes."""

@@ -11,8 +11,9 @@ import time
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax.experimental import multihost_utils
-from jax.sharding import NamedSharding
+from jax.sharding import Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 
 way, seconds = sys.argv[1], float(sys.argv[2])
@@ -38,7 +39,7 @@ def step(x: jax.Array) -> jax.Array:
 
 
 def spread_ones() -> jax.Array:
-    mesh = jax.make_mesh((jax.device_count(),), ("x",))
+    mesh = Mesh(np.array(jax.devices()), ("x",))
     ones = jnp.ones(jax.device_count())
     return jax.make_array_from_callback(
         ones.shape, NamedSharding(mesh, P("x")), lambda index: ones[index]
@@ -52,6 +53,30 @@ def train(*, more: bool = False) -> None:
         if number == 4 and late and way == "train":
             load_batch()
         x = step(x)
+
+
+@jax.jit
+def shift(x: jax.Array, by: float) -> jax.Array:
+    return x - by * x.mean()
+
+
+@jax.jit
+def accumulate(x: jax.Array) -> jax.Array:
+    return jnp.cumsum(x) - x.sum()
+
+
+def get_batch(number: int) -> float:
+    return float(number)
+
+
+def train_on_batches() -> None:
+    """Steps in a line with two calls; rank 1 takes one less, or skips another program once."""
+    x = spread_ones()
+    for number in range(8 + (way == "batches" and not late)):
+        x = shift(x, get_batch(number))
+        if way == "skip" and not (late and number == 5):
+            x = accumulate(x)
+    x.block_until_ready()
 
 
 def call_back() -> None:
@@ -123,6 +148,8 @@ if way == "unused":  # silent steps that use hardly any processor
     for _ in range(int(10 * seconds)):
         step(x)
         time.sleep(0.1)
+if way in ("batches", "skip"):
+    train_on_batches()
 if way == "callback":
     call_back()
 if way == "uneven" and late:

@@ -12,6 +12,7 @@ from mcjax_launch.diagnosis.waits.deadlock import may_act
 from mcjax_launch.diagnosis.waits.wait import Wait, find_last_wait, find_wait
 from mcjax_launch.diagnosis.waits.words import describe_wait
 from mcjax_launch.runs.past_waits import PastWait
+from mcjax_launch.runs.sequences import MeshSequence, ProgramSequences
 from mcjax_launch.runs.state import RunState
 from mcjax_launch.wire import hook_messages as hook
 from mcjax_launch.wire.source_lines import is_one_call
@@ -181,6 +182,20 @@ WAITS: dict[str, Row] = {
     "a handler of atexit's": ([*OVER, *ends(0)], ranks("own", 1, 2, 3), ""),
     "all are in the exit barrier": (leave(0, 1, 2, 3), [], ""),
 }  # fmt: skip
+NUMBERED = WAITED.replace("at train.py:12 for", "{} for").replace("which is", "which has {}")
+#: How many programs the ranks have run; the same of a second mesh; and what is said.
+COUNTED: dict[str, tuple[tuple[int, ...], Sequence[Event], Sequence[Stack], str]] = {
+    "at the program's line": ((7, 9, 6, 7), [], AWAY, NUMBERED.format("in program 7, jit(step) at train.py:12,", "run 6 and is")),
+    "at another line": ((7, 7, 6, 7), [], [*ranks("all processes", 0, 1, 3, line="train.py:30"), AWAY[3]], NUMBERED.format("in sync_global_devices() at train.py:30, in program 7 (jit(step) at train.py:12),", "run 6 and is")),
+    "in a call of the program's line": ((7, 7, 6, 7), [], [*ranks("all processes", 0, 1, 3), AWAY[3]], NUMBERED.format("in program 7, sync_global_devices() at train.py:12,", "run 6 and is")),
+    "at a barrier": ((7, 7, 6, 7), [], [*ranks("a barrier", 0, 1, 3), AWAY[3]], WAITED.replace("at train", "at the barrier 'x' at train")),
+    "in the exit barrier": ((7, 7, 6, 7), leave(0, 1, 3), AWAY[3:], f"ranks 0-1,3 have waited 49 s in JAX's exit barrier {LATE}"),
+    "it has run none": ((1, 1, 0, 1), [], AWAY, NUMBERED.format("in program 1, jit(step) at train.py:12,", "run none and is")),
+    "it has finished": ((7, 7, 6, 7), leave(2), WAITING, f"{NUMBERED.partition(', which')[0].format('in program 7, jit(step) at train.py:12,')}, which has run 6, has finished and is in JAX's exit barrier"),
+    "it has run as many": ((7, 7, 7, 7), [], AWAY, WAITED),
+    "it has run more": ((7, 7, 8, 7), [], AWAY, WAITED),
+    "one that waits has run as few": ((7, 6, 6, 7), [], AWAY, WAITED),
+}  # fmt: skip
 OWN_WAITS = [
     *("with lock:", "with self.lock, open(name):", "if ready: lock.acquire()", "loader.join()"),
     *("for batch in iter(batches.get, None):", "batch = batches.get()", "lock.acquire(timeout=9)"),
@@ -202,6 +217,61 @@ def test_waiting_ranks_and_missing_ranks_are_found(name: str) -> None:
     events, stacks, line = WAITS[name]
     told = Told([*join(4), *events], 4)
     assert line_of(view_of(told.state, stacks)) == line
+
+
+def count_programs(state: RunState, *counts: int, last: str = "ssss") -> None:
+    """Ranks have run jit(step) so often, the last time jit(step) or jit(update)."""
+    sequences = state.sequences = ProgramSequences()
+    for letter, name, line in (("s", "step", STEP), ("u", "update", "train.py:13")):
+        sequences.names.record(ord(letter), f"jit_{name}", line, letter)
+    mesh = sequences.meshes[0, 7] = MeshSequence("", range(len(counts)))
+    for rank, (count, letter) in enumerate(zip(counts, last, strict=False)):
+        if count:
+            mesh.add(rank, 1, [ord("s")] * (count - 1) + [ord(letter)], 1.0)
+    sequences.compare((), 100.0, 0.0)
+    sequences.compare((), 101.0, 0.0)
+
+
+@pytest.mark.parametrize("name", COUNTED)
+def test_program_that_a_rank_has_not_begun_is_numbered(name: str) -> None:
+    counts, events, stacks, line = COUNTED[name]
+    told = Told([*join(4), *events], 4)
+    count_programs(told.state, *counts)
+    assert line_of(view_of(told.state, stacks)) == line
+
+
+TWO_CALLS = "x = step(x, batch(i))"
+
+
+@pytest.mark.parametrize(("source", "counts", "platform", "is_deadlock"), [
+    (TWO_CALLS, (7, 7, 6, 7), "cpu", True),
+    (TWO_CALLS, (7, 7, 7, 7), "cpu", False),
+    (TWO_CALLS, (6, 7, 6, 7), "cpu", False),  # what rank 0 waits for is unknown
+    ("x = step(x, batches.get())", (7, 7, 6, 7), "cpu", False),
+    (TWO_CALLS, (7, 7, 6, 7), "gpu", False),
+])  # fmt: skip
+def test_numbers_show_a_deadlock_in_a_line_with_two_calls(
+    source: str, counts: tuple[int, ...], platform: str, is_deadlock: bool
+) -> None:
+    at_line = ranks("own", 0, 1, 3, blocked=FUTEX, source=source)
+    compiling = [e for rank in range(4) for e in compiled(rank, "jit_step", STEP, platform)]
+    told = Told([*join(4), *compiling, *OF_ALL, *leave(2)], 4)
+    count_programs(told.state, *counts)
+    wait = wait_in(told.state, [*at_line, stack(2, "shutdown", line=EXIT_BARRIER)])
+    assert (wait is not None and wait.is_deadlock) == is_deadlock
+
+
+@pytest.mark.parametrize(("last", "where", "is_deadlock"), [
+    ("ssus", "jax", True), ("ssss", "jax", False), ("ssus", "a barrier", False), ("ssus", "queue", False),
+])  # fmt: skip
+def test_ranks_in_different_programs_are_in_a_deadlock(
+    last: str, where: str, is_deadlock: bool
+) -> None:
+    compiling = [e for rank in range(4) for e in compiled(rank, "jit_step", STEP)]
+    told = Told([*join(4), *compiling, *OF_ALL], 4)
+    count_programs(told.state, 7, 7, 7, 7, last=last)
+    wait = wait_in(told.state, [*WAITING, stack(2, where)])
+    assert (wait is not None and wait.is_deadlock) == is_deadlock
 
 
 @pytest.mark.parametrize(("how", "line"), [

@@ -6,11 +6,14 @@ from collections.abc import Iterator
 
 from mcjax_launch.diagnosis.view import Finding, View
 from mcjax_launch.diagnosis.waits.wait import find_wait
-from mcjax_launch.ranks import format_ranks, inflect_have
+from mcjax_launch.ranks import format_ranks, group_by_key, inflect_have
 
 _BEHIND = (
     "a rank that does not run the same program took another branch, or waits for something else"
 )
+
+# So many latest programs of each rank are shown, of at most so many groups of ranks.
+_LAST, _MOST_GROUPS = 3, 8
 
 _SAME_ORDER = (
     "all ranks of a mesh must run the same programs in the same order; "
@@ -39,6 +42,20 @@ def other_sequence(view: View) -> Iterator[Finding]:
         for line in describe(difference):
             words = f"{line}; results may be wrong from there on"
             yield Finding(("sequence", line), words, tuple(ranks), _SAME_ORDER, is_urgent=True)
+
+
+def last_programs(view: View) -> Iterator[Finding]:
+    """Find the latest programs that each rank has begun, those of ranks that are behind first."""
+    sequences = view.state.sequences
+    if sequences is None:
+        return
+    last = {run.process_id: sequences.list_last(run.process_id, _LAST) for run in view.runs}
+    groups = group_by_key((tuple(ran), rank) for rank, ran in last.items() if ran)
+    by_number = sorted(groups.items(), key=lambda group: group[0][-1][0])
+    for ran, ranks in by_number[:_MOST_GROUPS]:
+        programs = ", ".join(f"{number:,} {program}" for number, program in ran)
+        words = f"{format_ranks(ranks)}: last began program{'s'[: len(ran) - 1]} {programs}"
+        yield Finding(("began", tuple(ranks)), words, tuple(ranks))
 
 
 def divergence(view: View) -> Iterator[Finding]:

@@ -31,7 +31,7 @@ def ranks_wait(view: View) -> Iterator[Finding]:
         return
     words, late = describe_wait(view, wait), tuple(sorted(wait.late))
     if positions.is_whole and wait.is_deadlock and not may_act(view.state, positions.stacks):
-        cure = "" if view.state.diverged else OTHER_STEPS
+        cure = "" if view.state.diverged or not late else OTHER_STEPS
         words = f"{words}, so the job can never go on"
         yield Finding(wait.key, words, late, cure, wait.since, is_certain=True, is_final=False)
     else:

@@ -16,11 +16,16 @@ TIMEOUT_FLAG = "--xla_cpu_collective_timeout_seconds="
 
 
 def is_suspected(at: Standstill, absent: Sequence[int]) -> bool:
-    """Return whether each rank has finished, or waits for an absent rank that has finished."""
+    """Return whether each rank has finished, or waits for an absent rank that has finished.
+
+    Or none is absent, and all are in programs whose order differs.
+    """
     calls = [seen.run.membership.call for seen in at.ranks.values()]
     may_go_on = any(call is not None and call.recoverable for call in calls)
-    if at.state.survives or may_go_on or at.state.has_others or not absent:
+    if at.state.survives or may_go_on or at.state.has_others:
         return False
+    if not absent:
+        return _are_in_other_programs(at)
     never_sent = absent if _may_collectives_last(at, absent) else ()
     return all(_has_finished(at, rank) for rank in absent) and all(
         _has_finished(at, rank) or _is_stuck(at, rank, never_sent) for rank in at.running
@@ -57,13 +62,31 @@ def _may_collectives_last(at: Standstill, absent: Sequence[int]) -> bool:
     return known and not at.on_accelerators and lacks_collective_timeout(at.state)
 
 
+def _are_in_other_programs(at: Standstill) -> bool:
+    """Return whether all ranks wait in programs, after those of a mesh have differed."""
+    sequences = at.state.sequences
+    if sequences is None or not sequences.differences or at.on_accelerators:
+        return False
+    return lacks_collective_timeout(at.state) and all(
+        rank in at.blocked and rank not in at.compiling and at.ranks[rank].is_in_some_program
+        for rank in at.running
+    )
+
+
+def _is_behind(at: Standstill, rank: int, waiting: int | None = None) -> bool:
+    """Return whether a rank has not begun a program that others, or this one, have begun."""
+    gaps = at.state.sequences.gaps if at.state.sequences is not None else ()
+    return any(rank in gap.behind and (waiting is None or waiting in gap.begun) for gap in gaps)
+
+
 def _has_run_less(at: Standstill, rank: int) -> bool:
     """Return whether a rank has exited, or skipped a program that others have run.
 
     Any other rank may have sent its data before it finished, and the network may have failed.
     """
     skipped = (missing for _, _, missing in at.state.programs.list_unfinished())
-    return at.ranks[rank].run.status == 0 or any(rank in missing for missing in skipped)
+    is_missing = _is_behind(at, rank) or any(rank in missing for missing in skipped)
+    return at.ranks[rank].run.status == 0 or is_missing
 
 
 def _has_finished(at: Standstill, rank: int) -> bool:
@@ -78,5 +101,7 @@ def _is_stuck(at: Standstill, rank: int, absent: Collection[int]) -> bool:
     if rank not in at.blocked or rank in at.compiling:
         return False
     seen = at.ranks[rank]
+    if seen.is_in_some_program and any(_is_behind(at, other, rank) for other in absent):
+        return True
     ranks = seen.find_certain_collective(frozenset(at.ranks))
     return seen.awaits_all_ranks or not ranks.isdisjoint(absent)

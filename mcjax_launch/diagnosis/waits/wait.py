@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
 from enum import StrEnum
+from typing import TYPE_CHECKING
 
 from mcjax_launch.diagnosis.findings.compiling import IdleCompilation, find_idle_compilations
 from mcjax_launch.diagnosis.snapshots import RankSnapshot, Stack
@@ -19,6 +20,9 @@ from mcjax_launch.runs.past_waits import PastWait
 from mcjax_launch.runs.rank_run import Stage
 from mcjax_launch.runs.state import RunState
 from mcjax_launch.wire.value import Value
+
+if TYPE_CHECKING:
+    from mcjax_launch.runs.sequences import Gap
 
 # Places in words, each with the ranks that wait there.
 Places = tuple[tuple[str, tuple[int, ...]], ...]
@@ -47,6 +51,7 @@ class Wait(Value):
         compiling: idle compilations, in which further ranks wait.
         threads: switch counts of other threads, for which main threads wait. Such a thread surely
             waits only if a later poll finds the same count.
+        gap: the program that the ranks have begun and those awaited have not; None if unknown.
         with_orbax: True if a waiting rank is in Orbax's code.
         is_deadlock: True if no main thread can go on, so that only other threads could end the
             wait.
@@ -59,6 +64,7 @@ class Wait(Value):
     awaited: tuple[RankSnapshot, ...] = ()
     compiling: tuple[IdleCompilation, ...] = ()
     threads: tuple[str, ...] = ()
+    gap: Gap | None = None
     with_orbax: bool = False
     is_deadlock: bool = False
 
@@ -147,6 +153,7 @@ def _find_wait(view: View) -> Wait | None:
         tuple(at.ranks[rank] for rank in awaited),
         compiling,
         threads=tuple(stack.switches for stack in seen if stack.main is not None),
+        gap=_find_gap(at, absent) if at.blocked and absent else None,
         with_orbax=any(frame.library == "orbax" for stack in seen for frame in stack.frames),
         is_deadlock=is_suspected(at, absent),
     )
@@ -180,6 +187,18 @@ def _find_participants(at: Standstill) -> Collection[int]:
     return frozenset().union(*known) if len(known) == len(programs) else at.ranks
 
 
+def _find_gap(at: Standstill, absent: Collection[int]) -> Gap | None:
+    """Return the program in which ranks are blocked, and which the absent ones have not begun."""
+    waiting = at.blocked
+    if at.state.sequences is None or any(at.ranks[rank].awaits_ranks for rank in waiting):
+        return None
+    gaps = at.state.sequences.gaps
+    fits = (
+        gap for gap in gaps if set(waiting).issubset(gap.begun) and set(absent).issubset(gap.behind)
+    )
+    return next(fits, None)
+
+
 def _has_left(at: Standstill, rank: int) -> bool:
     """Return whether a rank has left the JAX job, or failed in a job that ends with it."""
     run = at.ranks[rank].run
@@ -207,6 +226,7 @@ def _find_cause(at: Standstill, waiting: Places) -> Cause:
     if any(at.ranks[rank].reached.stage is Stage.JOINING for rank in ranks):
         return Cause.JOINING
     is_apart = len(waiting) > 1 and not at.positions.computing and not at.on_accelerators
+    is_apart |= is_suspected(at, ())  # in different programs, maybe of one line
     return Cause.ONE_ANOTHER if at.blocked and is_apart else Cause.UNKNOWN
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import chain
+from typing import TYPE_CHECKING
 
 from mcjax_launch.diagnosis.findings.alone import explain_refusal
 from mcjax_launch.diagnosis.findings.joining import wrong_address, wrong_call
@@ -15,6 +16,9 @@ from mcjax_launch.ranks import format_all_ranks, format_ranks, inflect_have
 from mcjax_launch.runs.rank_run import Stage
 from mcjax_launch.runs.spmd import format_title
 from mcjax_launch.wording import format_rough_duration
+
+if TYPE_CHECKING:
+    from mcjax_launch.runs.sequences import Gap
 
 # At most this many places are shown.
 _MOST_GROUPS = 2
@@ -43,7 +47,18 @@ def _describe_waiting_ranks(view: View, wait: Wait) -> str:
     if len(groups) > 1:
         return f"{_format_list(groups)} have waited {for_long} for {awaited}"
     where, ranks = wait.waiting[0]
+    if wait.gap is not None:
+        where = _describe_program(where, wait.gap)
     return f"{format_ranks(ranks)} {inflect_have(ranks)} waited {for_long} {where} for {awaited}"
+
+
+def _describe_program(where: str, gap: Gap) -> str:
+    """Return words for a place at which ranks wait in a program."""
+    call, _, line = where.rpartition("at ")
+    if line == gap.program.where:
+        name = call.removeprefix("in ").rstrip() or gap.program.title
+        return f"in program {gap.number:,}, {name} at {line},"
+    return f"{where}, in program {gap.number:,} ({gap.program}),"
 
 
 # --- what is awaited ---
@@ -52,7 +67,7 @@ def _describe_waiting_ranks(view: View, wait: Wait) -> str:
 def _describe_awaited(view: View, wait: Wait) -> str:
     """Describe what ranks wait for; "" if that is unknown."""
     if wait.cause is Cause.ABSENT:
-        return _describe_absent_ranks(view, wait.awaited)
+        return _describe_absent_ranks(view, wait)
     if wait.cause is Cause.COMPILATION:
         return format_ranks(seen.run.process_id for seen in wait.awaited)
     if wait.cause is Cause.JOINING:
@@ -60,8 +75,11 @@ def _describe_awaited(view: View, wait: Wait) -> str:
     return str(wait.cause)
 
 
-def _describe_absent_ranks(view: View, absent: Sequence[RankSnapshot]) -> str:
-    doing = group_by_place((seen.run.process_id, _describe_activity(seen)) for seen in absent)
+def _describe_absent_ranks(view: View, wait: Wait) -> str:
+    gap = wait.gap if len(wait.waiting) == 1 else None
+    doing = group_by_place(
+        (seen.run.process_id, _describe_activity(seen, gap)) for seen in wait.awaited
+    )
     groups = [
         f"{view.format_ranks(ranks)}, which "
         + activity.format("are" if len(ranks) > 1 else "is", inflect_have(ranks))
@@ -85,8 +103,18 @@ def _explain_joining(view: View, wait: Wait) -> str:
 # --- what an absent rank does: `{0}` stands for is/are, `{1}` for has/have ---
 
 
-def _describe_activity(seen: RankSnapshot) -> str:
-    """Describe an absent rank's activity."""
+def _describe_activity(seen: RankSnapshot, gap: Gap | None) -> str:
+    """Describe an absent rank's activity, with the number of its latest program if known."""
+    if gap is None:
+        return _describe_place(seen, with_program=True)
+    place = _describe_place(seen, with_program=False)
+    joint = "," if place.startswith("{1}") else " and"
+    count = f"{gap.number - 1:,}" if gap.number > 1 else "none"
+    return f"{{1}} run {count}{joint} {place}"
+
+
+def _describe_place(seen: RankSnapshot, *, with_program: bool) -> str:
+    """Describe what an absent rank does; with the program it compiled last, if asked to."""
     if seen.run.status == 0:
         return "exited with 0"
     if seen.run.is_gone:
@@ -99,7 +127,7 @@ def _describe_activity(seen: RankSnapshot) -> str:
     if seen.reached.stage in (Stage.ABSENT, Stage.IMPORTING):
         return "{1} not called it" + (f" and {{0}} {standing}" if standing else "")
     if standing:
-        latest = seen.run.compilations.latest
+        latest = seen.run.compilations.latest if with_program else None
         last = f"last compiled {format_title(latest.name)} at {latest.where}" if latest else ""
         return "{0} " + standing + (f" ({_escape_braces(last)})" if last else "")
     if seen.stack is None:

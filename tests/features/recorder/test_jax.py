@@ -68,3 +68,48 @@ def test_calls_of_all_kinds_are_recorded_alike(jobs: Jobs) -> None:
     assert "of this mesh" not in ended.stderr
     assert "no longer compared" not in ended.stderr
     assert "does not record" not in ended.stderr
+
+
+HANGING = (PROGRAMS / "hanging.py").read_text().splitlines()
+SHIFT, TURN = (
+    f"hanging.py:{next(n for n, line in enumerate(HANGING, 1) if code in line)}"
+    for code in ("= shift(x", "= accumulate(x")
+)
+
+
+@pytest.mark.parametrize(("way", "words"), [
+    ("batches", rf"rank 0 has waited \d+ s in program (\d+), jit\(shift\) at {SHIFT}, for rank 1, "
+     r"which has run (\d+), has finished and is in JAX's exit barrier, so the job can never go on"),
+    ("skip", rf"rank 0 in jit\(accumulate\) at {TURN} and rank 1 in jit\(shift\) at {SHIFT} have waited "
+     r"\d+ s for one another, so the job can never go on"),
+])  # fmt: skip
+def test_deadlock_in_a_line_with_two_calls_ends_the_job(jobs: Jobs, way: str, words: str) -> None:
+    soon = {"MCJAX_TEST_TIME_SCALE": "0.1"}
+    ended = jobs.run("-n", 2, "-d", 1, "hanging.py", way, 0, cwd=PROGRAMS, env=soon)
+    assert ended.status == 1, ended.stderr
+    found = [match for line in ended.report.splitlines() if (match := re.fullmatch(words, line))]
+    assert len(found) == 1, ended.report
+    numbers = [int(number) for number in found[0].groups()]
+    assert numbers == [] or numbers[0] == numbers[1] + 1
+
+
+def test_last_programs_of_each_rank_are_shown_at_a_limit(jobs: Jobs) -> None:
+    ended = jobs.run(
+        "-n",
+        3,
+        "-d",
+        2,
+        "--grace",
+        1,
+        "--stall-timeout",
+        3,
+        "hanging.py",
+        "train",
+        100,
+        cwd=PROGRAMS,
+    )
+    assert ended.status == 124, ended.stderr
+    last = [line for line in ended.report.splitlines() if ": last began programs " in line]
+    assert [line.partition(":")[0] for line in last] == ["rank 1", "ranks 0,2"]
+    counts = [int(re.findall(r" (\d+) jit\(step\) at hanging.py:", line)[-1]) for line in last]
+    assert counts[0] < counts[1]
