@@ -156,7 +156,7 @@ class Reporter:
                 for line in text.split("\n"):
                     self._report_event(Event("note", text=escape_unprintable(line)))
             case {"event": "restart" | "summary"}:
-                self._end_lines()
+                self.end_lines()
 
     # --- lines ---
 
@@ -170,10 +170,10 @@ class Reporter:
             self._report_line(rank, stream, bytes(held[:_LONGEST]))
             del held[:_LONGEST]
 
-    def _end_lines(self) -> None:
-        """Report the unfinished lines of all ranks."""
+    def end_lines(self, of: int | None = None) -> None:
+        """Report the unfinished lines of a rank; None for all."""
         for (rank, stream), rest in self._unfinished.items():
-            if rest:
+            if rest and of in (None, rank):
                 self._report_line(rank, stream, bytes(rest))
                 rest.clear()
 

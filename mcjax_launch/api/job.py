@@ -171,6 +171,10 @@ class RunningJob:
             self.end(signal.SIGINT)
             raise
 
+    def end_lines(self, rank: int) -> None:
+        """Report a rank's unfinished lines to `on_line`; called in the job's thread."""
+        self._reporter.end_lines(rank)
+
     def discard(self) -> None:
         """Kill the ranks without a word on it, and wait until no process of the job is left."""
         self._reporter.mute()

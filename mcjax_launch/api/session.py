@@ -276,6 +276,7 @@ class Session:
             if isinstance(change, Waiting):
                 self._progress.record_waiting(change.ranks, change.places)
             elif change is not None:
+                self._ranks.job.end_lines(change)
                 answer = self._ranks.values.pop(change)
                 self._progress.record_answer(change, answer, time.monotonic())
             self._changed.notify_all()

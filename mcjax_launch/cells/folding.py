@@ -11,6 +11,7 @@ from mcjax_launch.console.noise_filter import NoiseFilter
 from mcjax_launch.console.pieces import Lines, Piece, Stream, make_lines
 from mcjax_launch.console.prefix import Prefixes
 from mcjax_launch.ranks import group_by_key
+from mcjax_launch.runs.rank_run import Verdict
 from mcjax_launch.wire.frames import STDERR, STDOUT
 from mcjax_launch.wire.value import Value
 
@@ -48,6 +49,7 @@ class Folding:
         self._collapse = Collapse(ranks)
         self._prefixes = prefixes
         self._streams: dict[tuple[int, int], Stream] = {}
+        self._is_ending = False  # a rank has ended
 
     @property
     def deadline(self) -> float | None:
@@ -69,6 +71,20 @@ class Folding:
         """Return the lines that have waited long enough."""
         shown = self._fold(self._noise.expire(now), now)
         return [*shown, *self._print(self._collapse.expire(now))]
+
+    def end_job(self, failed: int, now: float) -> list[Printed]:
+        """Hide what ranks report because another rank has failed; return the lines to print now.
+
+        Args:
+            failed: number of the rank that has ended first.
+            now: time, in time.monotonic's seconds.
+
+        """
+        if self._is_ending:
+            return []
+        self._is_ending = True
+        self._noise.set_verdict(failed, Verdict.FAILED, None)
+        return self._fold(self._noise.fold_victims(own_term=True, now=now), now)
 
     def flush(self, now: float) -> list[Printed]:
         """Return all lines that wait, because the cell is over."""

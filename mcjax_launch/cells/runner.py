@@ -41,7 +41,7 @@ class CellRunner:
         argv: `sys.argv[1:]` of the ranks, in which placeholders are filled in.
 
     Raises:
-        LaunchError: the ranks could not be started.
+        LaunchError: the ranks could not be started, or sessions do not have an option.
 
     """
 
@@ -56,16 +56,11 @@ class CellRunner:
         self._show_line = show_line
         self._prefixes = prefixes
         self._is_awaiting = self._is_closing = False
-        self.session = Session(
-            {
-                **keywords,
-                "echo": False,
-                "on_line": self._arrived.put,
-                "on_event": self._add_event,
-            },
-            initialize=True,
-            argv=argv,
-        )
+        own = {"echo": False, "on_line": self._arrived.put, "on_event": self._add_event}
+        try:
+            self.session = Session({**keywords, **own}, initialize=True, argv=argv)
+        except TypeError as error:  # a keyword is refused
+            raise LaunchError(str(error)) from None
 
     def begin(self) -> None:
         """Wait until the ranks can run cells.
@@ -167,13 +162,15 @@ class CellRunner:
             return False
         if isinstance(arrived, Line):
             self._print(folding.feed(arrived, time.monotonic()))
+        elif isinstance(arrived, Event) and arrived.rank is not None:
+            self._print(folding.end_job(arrived.rank, time.monotonic()))
         elif isinstance(arrived, Event):
             self._show_line(Printed(self._prefixes.format_own_line(arrived.text), True))
         return arrived is None
 
     def _add_event(self, event: Event) -> None:
-        """Queue a line of the launcher's, but not of a regular end; called in the job's thread."""
-        if event.kind == "note" and not self._is_closing:
+        """Queue lines and ends, but not of a regular end; called in the job's thread."""
+        if event.kind in ("note", "ended") and not self._is_closing:
             self._arrived.put(event)
 
     def _print(self, lines: Sequence[Printed]) -> None:

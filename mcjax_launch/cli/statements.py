@@ -47,7 +47,7 @@ class Statements:
 
     def _ends_before(self, line: str) -> bool:
         """Return whether a compound statement has ended before a line at the margin."""
-        if not line.strip() or line[0].isspace() or _GOES_ON.match(line):
+        if not line.strip() or line[0].isspace() or line[0] == "#" or _GOES_ON.match(line):
             return False
         return _can_compile("\n".join(self._lines) + "\n", "exec")
 

@@ -229,6 +229,8 @@ def parse_texts(value: Any) -> tuple[str, ...]:
 
 
 def _parse_variables(value: Any) -> tuple[str, ...]:
+    if isinstance(value, list):  # as on a command line
+        return parse_texts(value)
     if not isinstance(value, Mapping):
         raise ValueError(f"{value!r} is not a mapping of names to values")
     return tuple(f"{name}={content}" for name, content in value.items())

@@ -7,6 +7,7 @@ import pytest
 
 from mcjax_launch.api.call_failed import CallFailed, RankError
 from mcjax_launch.api.events import Line
+from mcjax_launch.api.keywords import make_options
 from mcjax_launch.cells.folding import Folding, group_shown, prefix_lines
 from mcjax_launch.cells.keywords import make_keywords
 from mcjax_launch.cells.runner import format_failure, select_ranks
@@ -32,6 +33,11 @@ LINES: dict[str, tuple[list[str], list[str], list[str]]] = {
         ["if a:\n    b\nelse:\n    c\n\n"],
         ["if a:\n    b\nelse:\n    c\n\n"],
     ),
+    "a comment between clauses": (
+        ["if a:", "    b", "# why", "else:", "    c", ""],
+        ["if a:\n    b\n# why\nelse:\n    c\n\n"],
+        ["if a:\n    b\n# why\nelse:\n    c\n\n"],
+    ),
     "a decorator": (["@d", "def f():", "    pass", ""], ["@d\ndef f():\n    pass\n\n"], ["@d\ndef f():\n    pass\n\n"]),
     "a comment": (["# why", "x"], ["x\n"], ["x\n"]),
     "a mistake": (["x = = 1", "y"], ["x = = 1\n", "y\n"], ["x = = 1\n", "y\n"]),
@@ -53,6 +59,22 @@ def test_blank_line_in_a_piped_function_does_not_end_it() -> None:
     lines = ["def f():", "    a = 1", "", "    return a", "f()"]
     made = [text for line in lines for text in statements.feed(line)]
     assert made == ["def f():\n    a = 1\n\n    return a\n", "f()\n"]
+
+
+def test_what_ranks_say_because_another_has_ended_is_hidden() -> None:
+    """The words of the first rank that has ended are shown."""
+    folding = Folding(2, PLAIN)
+    said = "W1127 18:12:55.820804    2322 preemption_notifier.cc:94] SIGTERM caught at 2026"
+    assert folding.end_job(1, 0.0) == []
+    assert folding.end_job(0, 0.0) == []
+    lines = [
+        Line(0, "", "stderr", said),
+        Line(0, "", "stdout", "mine"),
+        Line(1, "", "stderr", said),
+    ]
+    shown = [printed for line in lines for printed in folding.feed(line, 0.0)]
+    shown += folding.flush(1.0)
+    assert [printed.text for printed in shown] == ["[0] mine\n", f"[1] {said}\n"]
 
 
 def test_equal_lines_of_ranks_are_folded() -> None:
@@ -147,6 +169,8 @@ def test_options_become_keywords() -> None:
         "quiet": True,
         "hosts": "hosts.txt",
     }
+    given = Options(env=("A=1", "B", "C_*"))
+    assert make_options(["program"], make_keywords(given, ["env"])).env == given.env
     assert make_keywords(Options(), []) == {"processes": None}
     with pytest.raises(LaunchError, match="--detach is not for sessions"):
         make_keywords(Options(detach=True), ["detach"])

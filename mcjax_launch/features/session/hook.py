@@ -100,7 +100,8 @@ class CallServer:
         """Report an exception, with a pickle of it if the caller can raise it again."""
         from ...hook.failure import describe_exception
 
-        failure = describe_exception(type(error), error, error.__traceback__, joined=False)
+        below = _find_below(error.__traceback__)
+        failure = describe_exception(type(error), error, below, joined=False)
         try:
             parts = _pickle_value(error)
             unpickle(parts)
@@ -205,7 +206,8 @@ class CallMaker:
         """Run a text in `__main__`; return the value of its last expression, else None."""
         import ast
 
-        tree = ast.parse(source, name)
+        # Without ast.parse, whose frame would be part of the traceback of a SyntaxError.
+        tree: Any = compile(source, name, "exec", ast.PyCF_ONLY_AST, dont_inherit=True)
         last: Any = tree.body.pop() if tree.body and isinstance(tree.body[-1], ast.Expr) else None
         names = self._main.__dict__
         exec(compile(tree, name, "exec", dont_inherit=True), names)
@@ -266,13 +268,19 @@ def _print_exception(
 ) -> None:
     from traceback import print_exception
 
-    ours = main.__code__.co_filename
     below = traceback
     while below is not None and below.tb_frame.f_code is not main.__code__:
         below = below.tb_next
-    while below is not None and below.tb_frame.f_code.co_filename == ours:
-        below = below.tb_next
-    print_exception(kind, error, below or traceback)
+    print_exception(kind, error, _find_below(below) or traceback)
+
+
+def _find_below(traceback: TracebackType | None) -> TracebackType | None:
+    """Return the part of a traceback below this module; None without frames below."""
+    while (
+        traceback is not None and traceback.tb_frame.f_code.co_filename == main.__code__.co_filename
+    ):
+        traceback = traceback.tb_next
+    return traceback
 
 
 # --- the result ---
