@@ -21,7 +21,7 @@ from mcjax_launch.console.prefix import Prefixes
 from mcjax_launch.errors import LaunchError
 from mcjax_launch.job.job import Job
 from mcjax_launch.options.options import Options
-from mcjax_launch.ranks import format_count, format_ranges
+from mcjax_launch.ranks import format_count, format_ranges, group_by_key
 from mcjax_launch.request.coordinates import complete_program
 from mcjax_launch.wire import exit_status
 from mcjax_launch.wire.exit_status import compute_signal_status
@@ -82,7 +82,7 @@ def _end(signum: int, _frame: object) -> None:
     raise LaunchError(f"ended by {signal.Signals(signum).name}", compute_signal_status(signum))
 
 
-def _make_program_cells(options: Options) -> Iterator[tuple[str, str | None]]:
+def _make_program_cells(options: Options) -> Iterator[tuple[str, str]]:
     """Yield what runs PROGRAM in `__main__`: texts, each with its name in tracebacks.
 
     Raises:
@@ -93,9 +93,9 @@ def _make_program_cells(options: Options) -> Iterator[tuple[str, str | None]]:
         return
     program = options.program[0]
     if options.module:
-        yield "import sys; del sys.argv[0], sys", None
-        run = f"run_module({program!r}, run_name='__main__', alter_sys=True)"
-        yield f"globals().update(__import__('runpy').{run})", None
+        yield "import sys; del sys.argv[0], sys", f"<start of {program}>"
+        # As `python -m` does, in `__main__` itself: the names stay, also behind an exception.
+        yield f"__import__('runpy')._run_module_as_main({program!r})", f"<-m {program}>"
         return
     try:
         with open(program, "rb") as file:
@@ -108,7 +108,7 @@ def _make_program_cells(options: Options) -> Iterator[tuple[str, str | None]]:
     yield (
         f"import sys; del sys.argv[0]; sys.path.insert(0, {folder!r}); del sys\n"
         f"__file__ = {path!r}",
-        None,
+        f"<start of {program}>",
     )
     yield source, path
 
@@ -133,10 +133,13 @@ class Prompt:
         self._runner = runner
         self._prefixes = prefixes
         self._ranks = ""  # that run statements; all if empty
-        self._has_failed = False
+        self._status = 0  # 1 if a statement has failed; that of sys.exit()
 
     def run_typed(self) -> int:
-        """Run statements that are typed at a terminal, until Ctrl-D; return the exit status."""
+        """Run statements that are typed at a terminal, until Ctrl-D; return the exit status.
+
+        That is 0, whatever has failed, unless the ranks were told to exit with another.
+        """
         processes = format_count(self._runner.session.processes, "rank")
         _write(f"{processes}; %ranks 0,2 chooses some, Ctrl-C interrupts, Ctrl-D ends\n")
         statements = Statements(typed=True)
@@ -151,8 +154,9 @@ class Prompt:
                 statements.flush()
                 _write("\nKeyboardInterrupt\n")
                 continue
+            self._status = 0
             if not self._feed(statements, line):
-                return 0
+                return self._status
 
     def run_piped(self, lines: Iterator[str]) -> int:
         """Run statements from a pipe or file; return the exit status: 1 if one has failed."""
@@ -162,21 +166,49 @@ class Prompt:
                 break
         else:
             if statements.has_begun:
-                self.run_cell(statements.flush())
-        return exit_status.FAILED if self._has_failed else 0
+                self._run_statement(statements.flush())
+        return self._status
 
     def _feed(self, statements: Statements, line: str) -> bool:
         """Run what is complete with a line; return False to end."""
-        if line.startswith(_RANKS):
-            if statements.has_begun:
-                self.run_cell(statements.flush())
-            self._choose(line.removeprefix(_RANKS).strip())
-            return True
-        for text in statements.feed(line):
-            if text.strip() in _ENDS:
+        if line.startswith("%"):
+            if statements.has_begun and not self._run_statement(statements.flush()):
                 return False
-            self.run_cell(text)
-        return True
+            self._act(line)
+            return True
+        return all(map(self._run_statement, statements.feed(line)))
+
+    def _run_statement(self, text: str) -> bool:
+        """Run a statement; return False to end: all ranks have been told to exit."""
+        if text.strip() in _ENDS:
+            return False
+        error = self.run_cell(text)
+        if error is None or not self._is_exit(error):
+            return True
+        codes = [getattr(each.exception, "code", None) for each in error.errors]
+        failed = [code if isinstance(code, int) else exit_status.FAILED for code in codes if code]
+        self._status = failed[0] if failed else self._status
+        for code, ranks in group_by_key(zip(codes, range(len(codes)), strict=True)).items():
+            if isinstance(code, str):
+                _print(Printed(prefix_lines(code, ranks, self._prefixes), True))
+        return False
+
+    def _is_exit(self, error: CallFailed) -> bool:
+        """Return whether all ranks have called sys.exit(), which ends the prompt."""
+        exits = [each for each in error.errors if isinstance(each.exception, SystemExit)]
+        return not error.restarted and len(exits) == self._runner.session.processes
+
+    def _act(self, line: str) -> None:
+        """Obey a line that begins with `%`."""
+        name, _, ranks = line.partition(" ")
+        if name == _RANKS:
+            self._choose(ranks.strip())
+        else:
+            self._refuse(f"{name}: there is only %ranks [RANKS]")
+
+    def _refuse(self, why: str) -> None:
+        self._status = exit_status.FAILED
+        _print(Printed(self._prefixes.format_own_line(why), True))
 
     def _choose(self, ranks: str) -> None:
         """Choose the ranks that run the next statements; "" or "all" for all."""
@@ -184,13 +216,12 @@ class Prompt:
         try:
             chosen = select_ranks(ranks, self._runner.session.processes)
         except LaunchError as error:
-            self._has_failed = True
-            _print(Printed(self._prefixes.format_own_line(str(error)), True))
+            self._refuse(str(error))
         else:
             self._ranks = format_ranges(chosen) if ranks else ""
 
-    def run_cell(self, source: str, name: str | None = None) -> None:
-        """Run a text, and show what it has to show, or its failure.
+    def run_cell(self, source: str, name: str | None = None) -> CallFailed | None:
+        """Run a text, and show what it has to show, or its failure; return the failure.
 
         Args:
             source: the text.
@@ -203,15 +234,15 @@ class Prompt:
         try:
             shown = self._runner.run(source, self._ranks, name)
         except CallFailed as error:
-            if is_regular_end(error):
-                return
-            self._has_failed = True
-            for text in format_failure(error, self._prefixes):
-                _print(Printed(text, True))
-            return
+            if not (is_regular_end(error) if name else self._is_exit(error)):
+                self._status = exit_status.FAILED
+                for text in format_failure(error, self._prefixes):
+                    _print(Printed(text, True))
+            return error
         for bundle, ranks in shown:
             text = prefix_lines(bundle[PLAIN], ranks, self._prefixes)
             _print(Printed(text, False))
+        return None
 
 
 def is_regular_end(error: CallFailed) -> bool:

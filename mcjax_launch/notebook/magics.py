@@ -15,6 +15,7 @@ from IPython.core.magic import Magics, line_cell_magic, magics_class
 from IPython.display import display
 
 from mcjax_launch.api.call_failed import CallFailed
+from mcjax_launch.api.result import JobFailed
 from mcjax_launch.cells.folding import PLAIN, Bundle, Printed, prefix_lines
 from mcjax_launch.cells.keywords import make_keywords
 from mcjax_launch.cells.runner import CellRunner, format_failure
@@ -70,9 +71,12 @@ class RankMagics(Magics):
             if cell is not None:
                 self._run(cell, line.strip())
             else:
-                self._act(shlex.split(line))
+                self._act(_split(line))
         except CallFailed as error:
             raise CellFailed(error, format_failure(error, self._prefixes)) from None
+        except JobFailed as error:  # the launcher has said more
+            hint = "; %mcjax restart starts new ranks" if self._runner is not None else ""
+            raise CellFailed(error, [f"mcjax-launch: {error}{hint}"]) from None
         except LaunchError as error:
             lines = [f"mcjax-launch: {line}" for line in (str(error), *_get_notes(error))]
             raise CellFailed(error, lines) from None
@@ -90,14 +94,19 @@ class RankMagics(Magics):
             print(self._describe())
         elif not words or words == self._words:
             print(self._describe())
-        elif runner is not None and not runner.is_over:
-            raise LaunchError(f"{self._describe()}; %mcjax stop ends them first")
+        elif not words[0].startswith("-"):
+            raise LaunchError(f"{words[0]}: not an option, stop or restart; {_START}")
         else:
             self._start(words)
 
     def _start(self, words: list[str]) -> None:
+        try:
+            keywords, argv = _parse_words(words)
+        except click.exceptions.Exit:  # --help, which has been printed
+            return
+        if self._runner is not None and not self._runner.is_over:
+            raise LaunchError(f"{self._describe()}; %mcjax stop ends them first")
         self.stop()
-        keywords, argv = _parse_words(words)
         runner = CellRunner(keywords, _print, self._prefixes, argv)
         self._runner, self._words = runner, words
         try:
@@ -122,6 +131,10 @@ class RankMagics(Magics):
     def _run(self, cell: str, ranks: str) -> None:
         if self._runner is None:
             raise LaunchError(f"no ranks run; {_START}")
+        if self.shell is not None and self.shell.displayhook.semicolon_at_end_of_expression(  # type: ignore[no-untyped-call]
+            cell
+        ):
+            cell += "\nNone"  # the value is not shown
         for bundle, shown_by in self._runner.run(cell, ranks):
             self._show(bundle, shown_by)
 
@@ -141,10 +154,24 @@ class RankMagics(Magics):
         return {"completions": [SimpleCompletion(text, type="rank") for text in found]}
 
 
+def _split(line: str) -> list[str]:
+    """Return the words of a line, as a shell does.
+
+    Raises:
+        LaunchError: a quotation is not closed.
+
+    """
+    try:
+        return shlex.split(line)
+    except ValueError as error:
+        raise LaunchError(f"{line.strip()}: {str(error).lower()}") from None
+
+
 def _parse_words(words: list[str]) -> tuple[dict[str, Any], Sequence[str]]:
     """Return keywords of `session` for options of the command, and the words behind them.
 
     Raises:
+        Exit: the words ask for help.
         LaunchError: an option is unknown, wrong or not for sessions.
 
     """
@@ -152,8 +179,6 @@ def _parse_words(words: list[str]) -> tuple[dict[str, Any], Sequence[str]]:
         context = command.make_context("%mcjax", list(words))
     except click.ClickException as error:
         raise LaunchError(error.format_message()) from None
-    except click.exceptions.Exit:  # --help, which has been printed
-        raise LaunchError("options of the command: see above") from None
     options = Options(**context.params)
     given = list_options_from(context, ParameterSource.COMMANDLINE, ParameterSource.ENVIRONMENT)
     return make_keywords(options, given), options.program

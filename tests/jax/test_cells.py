@@ -60,14 +60,41 @@ def test_program_runs_before_the_prompt(jobs: Jobs) -> None:
     assert lines[-5:] == ["[0] 0", "[1] 1", "[2] 2", "[3] 3", "[0-3] (4, 8)"]
 
 
-def test_killed_rank_ends_the_prompt(jobs: Jobs) -> None:
+def test_module_runs_in_main_before_the_prompt(jobs: Jobs, tmp_path: Path) -> None:
+    """Its functions and the prompt share their globals, also if it has called sys.exit()."""
+    (tmp_path / "package").mkdir()
+    (tmp_path / "package" / "__main__.py").write_text(
+        "import sys\nstep = 1\ndef get():\n    return step, __name__, sys.argv[1:]\nsys.exit(0)\n"
+    )
+    words = ("-n", 2, "-d", 1, "--chdir", tmp_path, "--interactive", "-m", "package", "a", "-x")
+    ended = jobs.run(*words, stdin=feed("step += 1\nget()\n"))
+    assert ended.stdout == "[0-1] (2, '__main__', ['a', '-x'])\n", ended.stderr
+    assert ended.status == 0
+
+
+def test_lines_that_are_cut_wrong_or_the_last(jobs: Jobs) -> None:
+    text = "print('cut', end='')\nx = (1 2)\n%rank 1\nimport sys; sys.exit(3)\nprint('never')\n"
+    ended = jobs.run("-n", 2, "-d", 1, "--interactive", stdin=feed(text))
+    assert ended.stdout == "[0-1] cut\n"
+    wrong, *_, error, refused = ended.stderr.splitlines()
+    assert wrong == '[0-1]   File "<cell 2>", line 1'
+    assert error.startswith("[0-1] SyntaxError: ")
+    assert refused == "mcjax-launch: %rank: there is only %ranks [RANKS]"
+    assert ended.status == 3
+
+
+@pytest.mark.parametrize("killed", [0, 1])
+def test_killed_rank_ends_the_prompt(jobs: Jobs, killed: int) -> None:
+    """With the summary alone: what the other rank says about it is no news."""
     kill = (
-        "import os, jax\nos.kill(os.getpid(), 9) if jax.process_index() else None\nprint('never')\n"
+        "import os, jax\n"
+        f"os.kill(os.getpid(), 9) if jax.process_index() == {killed} else None\nprint('never')\n"
     )
     ended = jobs.run("-n", 2, "-d", 1, "--interactive", stdin=feed(kill))
     assert ended.status == 137
     assert "never" not in ended.stdout
-    assert ended.stderr.count("rank 1 failed: killed by SIGKILL") == 1
+    assert ended.stderr.count(f"rank {killed} failed: killed by SIGKILL") == 1
+    assert all(line.startswith("mcjax-launch: ") for line in ended.stderr.splitlines())
 
 
 def test_prompt_at_a_terminal(jobs: Jobs, tmp_path: Path) -> None:
@@ -183,13 +210,14 @@ def test_guide_runs_as_a_notebook(jobs: Jobs, hosts: str) -> None:
     cells = [f"%%mcjax\n{text}" for text in GUIDE]
     pytest.importorskip("rich")  # draws shardings
     shown = run_notebook("%load_ext mcjax_launch", begin, *cells, "%%mcjax 0\nw", "%mcjax stop")
+    large = r"Array\(shape=\(4096, 4096\)"  # all that newer versions of JAX print
     assert shown[1].startswith("4 ranks run: %mcjax -n 4 -d 2")
     for rank in range(4):
         assert re.search(rf"^\[{rank}\] process={rank} got result: -0.1239", shown[2], re.M), shown
     assert "[0] NamedSharding(mesh=Mesh('a': 4, 'b': 2" in shown[7]
-    assert "[0] [[2048. 2048. 2048. ... 2048. 2048. 2048.]" in shown[8]
+    assert re.match(rf"\[0\] (\[\[2048\. 2048\.|{large})", shown[8])
     assert "[2] process=2 got result: " in shown[10]
-    assert shown[11].startswith("[0] Array([[2048.")
+    assert re.match(rf"\[0\] (Array\(\[\[2048\.|{large})", shown[11])
 
 
 @pytest.mark.notebook
@@ -219,6 +247,35 @@ def test_cells_of_a_notebook(jobs: Jobs) -> None:
     assert "site-packages" not in shown[5]
     assert shown[6] == "[0-1] \n<b>rich</b>"
     assert shown[7:] == ["2 ranks run: %mcjax -n 2 -d 1\n", "[0-1] False\n", "", none]
+
+
+@pytest.mark.notebook
+def test_wrong_words_of_a_notebook_are_told_in_a_line(jobs: Jobs) -> None:
+    shown = run_notebook(
+        "%load_ext mcjax_launch",
+        "%mcjax -n 2 'open",
+        "%mcjax restrat",
+        "%mcjax --max-restarts 1",
+        "%mcjax -n 2 -d 1 -x 'WORDS=a b'",
+        "%mcjax --version",
+        "%%mcjax\nimport os\nos.environ['WORDS']",
+        "%%mcjax\nos.getpid();",
+        "%%mcjax 1\nos.kill(os.getpid(), 9)",
+        "%%mcjax\n1",
+        "%mcjax restart",
+    )
+    assert shown[1:3] == [
+        "mcjax-launch: -n 2 'open: no closing quotation\n",
+        "mcjax-launch: restrat: not an option, stop or restart; %mcjax -n 4 starts ranks\n",
+    ]
+    assert shown[3].startswith("mcjax-launch: ") and shown[3].count("\n") == 1
+    assert re.fullmatch(r"mcjax-launch \S+\n", shown[5])
+    assert shown[6:8] == ["[0-1] 'a b'\n", ""]
+    over = "mcjax-launch: rank 1 failed: killed by SIGKILL"
+    assert shown[8].count(over) == 2
+    assert shown[9].startswith(over) and shown[9].endswith("; %mcjax restart starts new ranks\n")
+    assert shown[9].count("\n") == 1
+    assert shown[10].startswith("2 ranks run: ")
 
 
 def run_notebook(*cells: str) -> list[str]:
