@@ -63,12 +63,12 @@ class GpuReports(LauncherPart):
         if standby is not None and now >= self._written_at + _EARLY * _JOBS_S:
             self._written_at = now
             runs = self.launcher.state.ranks.values()
-            rows = [_make_fields(run) for run in runs if run.gpu_use is not None]
+            rows = [_make_fields(run) for run in runs if run.usage.gpus is not None]
             standby.record_rows("gpus", rows)
 
 
 def _make_fields(run: RankRun) -> dict[str, object]:
-    used = run.gpu_use
+    used = run.usage.gpus
     return {
         "rank": run.process_id,
         "host": run.host,

@@ -108,10 +108,10 @@ def _format_rank_use(run: RankRun, now: float) -> str:
     kib = run.usage.samples[-1].rss_kib if run.usage.samples else None
     parts = ["" if many is None else f"{many:.1f} cores", "" if kib is None else format_memory(kib)]
     text = f"{parts[0]:>10}  {parts[1]:>8}"
-    if run.gpu_use is not None and run.gpu_use.latest:
+    if run.usage.gpus is not None and run.usage.gpus.latest:
         from mcjax_launch.runs.gpu_use import describe_gpus
 
-        text += f"  {describe_gpus(run.gpu_use.latest)}"
+        text += f"  {describe_gpus(run.usage.gpus.latest)}"
     if programs := describe_programs([run], now):
         text += f"  {programs}"
     at = run.process.last_output_at
@@ -232,7 +232,7 @@ def format_job_use(state: RunState, now: float) -> str:
         parts.append(_format_busy_ranks(busy, len(runs)) + used)
         last = [run.usage.samples[-1] for run in running if run.usage.samples]
         parts.append(format_memory(sum(sample.rss_kib for sample in last)))
-    on_gpus = [run for run in running if run.gpu_use is not None and run.gpu_use.latest]
+    on_gpus = [run for run in running if run.usage.gpus is not None and run.usage.gpus.latest]
     if on_gpus:
         parts.append(_describe_job_gpus(on_gpus))
     if programs := describe_programs(running, now):
@@ -244,7 +244,7 @@ def format_job_use(state: RunState, now: float) -> str:
 
 
 def _uses_gpu(state: RunState, rank: int) -> bool:
-    gpus = state.ranks[rank].gpu_use
+    gpus = state.ranks[rank].usage.gpus
     return gpus is not None and gpus.works
 
 
@@ -253,7 +253,9 @@ def _describe_job_gpus(runs: Sequence[RankRun]) -> str:
     from mcjax_launch.runs.gpu_use import describe_gpus
 
     uses = [
-        (run.host, gpu) for run in runs for gpu, _ in (run.gpu_use and run.gpu_use.latest) or ()
+        (run.host, gpu)
+        for run in runs
+        for gpu, _ in (run.usage.gpus and run.usage.gpus.latest) or ()
     ]
     once = {(host, gpu.number): gpu for host, gpu in uses}
     return describe_gpus([(gpu, None) for gpu in once.values()])

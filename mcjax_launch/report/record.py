@@ -252,7 +252,7 @@ def _make_rank(run: RankRun, state: RunState, culprit: int | None) -> Json:
 
 def _make_gpus(run: RankRun, began_at: float, most: int) -> Json:
     """Return the record of a rank's GPUs; with at most `most` samples."""
-    if (used := run.gpu_use) is None:
+    if (used := run.usage.gpus) is None:
         return {
             "gpus": run.share.gpus or None,
             "gpu_use": [],

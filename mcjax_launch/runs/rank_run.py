@@ -300,6 +300,7 @@ class RankResources(Changing):
         cpu_s, peak_kib: processor seconds and peak memory of its own process; None until its end.
         main_s, main_waits: processor seconds and number of waits of the main threads of its Python
             processes, at the last sample.
+        gpus: its use of GPUs; None if its host has reported none.
 
     """
 
@@ -309,6 +310,7 @@ class RankResources(Changing):
     peak_kib: int | None = None
     main_s: float = 0.0
     main_waits: int = 0
+    gpus: RankGpus | None = None
 
     def add(
         self, sample: Sample, main_s: float, main_waits: int, since: float, spins: bool
@@ -421,7 +423,6 @@ class RankRun(Changing):
         unhandled_errors: unhandled exceptions of its threads and callbacks.
         incomparable: reason why its programs cannot be compared; "" if they can.
         programs: count of the programs over several processes that it has begun.
-        gpu_use: its use of GPUs; None if its host has reported none.
         late_position: position, in words, when another rank gave up waiting for it; else "".
         position_before_call: position, in words, while other ranks waited for it in initialize().
         stdout, stderr: end of its output; stdout is kept only for a job's record.
@@ -448,7 +449,6 @@ class RankRun(Changing):
     usage: RankResources = field(default_factory=RankResources)
     main_thread: MainThread = field(default_factory=MainThread)
     programs: ProgramCount = field(default_factory=ProgramCount)
-    gpu_use: RankGpus | None = None
 
     @property
     def is_gone(self) -> bool:
@@ -472,7 +472,7 @@ class RankRun(Changing):
             has_computed: True if the rank has used processors.
 
         """
-        if (gpus := self.gpu_use) is not None and (gpus.works or gpus.waits):
+        if (gpus := self.usage.gpus) is not None and (gpus.works or gpus.waits):
             return gpus.works
         return has_computed and not self.answers_for_progress
 

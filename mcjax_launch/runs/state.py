@@ -205,10 +205,10 @@ class RunState(Changing):
             uses = [
                 (gpu, mine) for gpu in usage.gpus for mine in gpu.ranks if mine.rank == used.rank
             ]
-            if uses and run.gpu_use is None:
-                run.gpu_use = RankGpus()
-            if run.gpu_use is not None:
-                run.gpu_use.record(uses, at, is_alone=self.num_processes == 1)
+            if uses and run.usage.gpus is None:
+                run.usage.gpus = RankGpus()
+            if run.usage.gpus is not None:
+                run.usage.gpus.record(uses, at, is_alone=self.num_processes == 1)
             sample = Sample(at, used.cpu_s, used.rss_kib)
             since, spins = run.process.started_at or 0.0, run.compilations.on_accelerator
             moved = run.usage.add(sample, used.main_s, used.main_waits, since, spins)
@@ -226,10 +226,10 @@ class RunState(Changing):
         from mcjax_launch.runs.gpu_use import RankGpus
 
         run = self.ranks[rank]
-        run.gpu_use = run.gpu_use or RankGpus()
-        is_new = run.gpu_use.exhausted_at is None
+        run.usage.gpus = run.usage.gpus or RankGpus()
+        is_new = run.usage.gpus.exhausted_at is None
         if is_new:
-            run.gpu_use.exhausted_at = at
+            run.usage.gpus.exhausted_at = at
         return is_new
 
     def record_question(self, ranks: Iterable[int], at: float) -> None:

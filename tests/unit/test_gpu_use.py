@@ -53,7 +53,7 @@ class Job:
 
     def activities(self) -> list[GpuActivity | None]:
         runs = self.state.ranks.values()
-        return [run.gpu_use.activity if run.gpu_use else None for run in runs]
+        return [run.usage.gpus.activity if run.usage.gpus else None for run in runs]
 
     @property
     def words(self) -> list[str]:
@@ -123,8 +123,8 @@ def test_rank_that_works_on_any_gpu_works() -> None:
     job.report(use(0, SPINS, 0), use(1, MATRICES, 0))
     job.report(use(0, SPINS, 0), use(1, CONTEXT, 0))
     assert job.activities()[0] is WAITS
-    assert job.state.ranks[0].gpu_use is not None
-    assert job.state.ranks[0].gpu_use.since == 2.0
+    assert job.state.ranks[0].usage.gpus is not None
+    assert job.state.ranks[0].usage.gpus.since == 2.0
 
 
 # Reports after a first one, the processors in use, and whether the job is stalled.

@@ -28,7 +28,7 @@ def doing(view: View) -> Iterator[Finding]:
     known = [
         (gpus.activity, run)
         for run in view.state.running
-        if (gpus := run.gpu_use) is not None and gpus.activity is not None
+        if (gpus := run.usage.gpus) is not None and gpus.activity is not None
     ]
     groups = group_by_key(known)
     words = [
@@ -46,7 +46,7 @@ def doing(view: View) -> Iterator[Finding]:
 
 def some_work(view: View) -> Iterator[Finding]:
     """Find that GPUs of some ranks have waited in a collective while others have worked."""
-    gpus = [run.gpu_use for run in view.state.running if run.gpu_use is not None]
+    gpus = [run.usage.gpus for run in view.state.running if run.usage.gpus is not None]
     waiting, working = [each for each in gpus if each.waits], [each for each in gpus if each.works]
     if waiting and working:
         for finding in doing(view):
@@ -67,15 +67,15 @@ def memory_taken(view: View) -> Iterator[Finding]:
 
 
 def _has_exhausted_gpu(run: RankRun) -> bool:
-    return run.gpu_use is not None and run.gpu_use.exhausted_at is not None
+    return run.usage.gpus is not None and run.usage.gpus.exhausted_at is not None
 
 
 def _get_exhaustion_time(run: RankRun) -> float:
-    return (run.gpu_use.exhausted_at or 0.0) if run.gpu_use is not None else 0.0
+    return (run.usage.gpus.exhausted_at or 0.0) if run.usage.gpus is not None else 0.0
 
 
 def _get_fullest(run: RankRun) -> GpuUse | None:
-    return run.gpu_use.fullest if run.gpu_use is not None else None
+    return run.usage.gpus.fullest if run.usage.gpus is not None else None
 
 
 def _describe_holders(view: View, host: str, gpu: GpuUse) -> str:
@@ -83,8 +83,8 @@ def _describe_holders(view: View, host: str, gpu: GpuUse) -> str:
     held = {
         run.process_id: mine.mib
         for run in view.runs
-        if run.gpu_use is not None and run.host == host
-        for other, mine in run.gpu_use.latest
+        if run.usage.gpus is not None and run.host == host
+        for other, mine in run.usage.gpus.latest
         if other.number == gpu.number and mine.mib is not None
     }
     largest = sorted(held, key=lambda rank: -held[rank])
@@ -105,7 +105,7 @@ def _describe_group(
     kind: GpuActivity, runs: Sequence[RankRun], now: float, *, is_first: bool
 ) -> str:
     """Describe what these ranks' GPUs do: "rank 3's GPU has been busy for 40 s in jit(step)"."""
-    of_runs: list[RankGpus] = [run.gpu_use for run in runs if run.gpu_use is not None]
+    of_runs: list[RankGpus] = [run.usage.gpus for run in runs if run.usage.gpus is not None]
     ranks, several = format_ranks(_list_ranks(runs)), sum(len(each.latest) for each in of_runs) > 1
     if len(runs) > 1:
         name = f"GPUs of {ranks}" if is_first else f"those of {ranks}"
