@@ -108,6 +108,8 @@ _LEAST_SHM_KIB = 1 << 20
 # Oldest major version of the driver, from JAX's installation guide.
 _DRIVERS = {"cuda12": 525, "cuda13": 580}
 _PLUGIN = re.compile(r"jax-((?:cuda|rocm)\d{1,4})-(?:plugin|pjrt)")
+# The first Python by which programs are recorded, with sys.monitoring.
+_RECORDS_FROM = (3, 12)
 # The part of a version after its numbers.
 _NOT_NUMBERS = re.compile(r"\.?[^\d.].*")
 
@@ -392,6 +394,18 @@ def judge_internals(hosts: Hosts) -> Findings:
             for lost in dict.fromkeys(missing.values()):
                 names = ", ".join(name for name in missing if missing[name] == lost)
                 yield Judgement("hook", f"without {names}: {lost}", (host,), "warning", cure)
+
+
+def judge_record(hosts: Hosts) -> Findings:
+    """Judge whether each host's Python shows which programs a rank runs."""
+    cure = "a rank that skips, repeats or reorders programs which it has run before goes unnoticed"
+    yield from judge_each("record", hosts, _describe_old_python, "note", cure)
+
+
+def _describe_old_python(told: ProbeOutput) -> str:
+    if tuple(map(int, told["python"].split(".")[:2])) >= _RECORDS_FROM:
+        return ""
+    return f"nothing is recorded: Python {told['python']} is older than 3.12"
 
 
 def judge_sum(ranks: Sequence[ProbeOutput], why_not: str) -> Findings:

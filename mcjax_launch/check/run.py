@@ -21,6 +21,7 @@ from mcjax_launch.check.judgement import (
     judge_mtls,
     judge_program,
     judge_reach,
+    judge_record,
     judge_sum,
     merge_findings,
 )
@@ -129,6 +130,7 @@ def _run_job(
         *(judge_mtls(job, by_host) if by_host else ()),
         *(() if job.uses_cpu else judge_gpus(by_host)),
         *judge_internals(by_host),
+        *judge_record(by_host),
         *judge_sum([printed for _, printed in told], why_not),
     ]
 

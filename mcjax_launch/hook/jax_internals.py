@@ -69,7 +69,6 @@ INTERNALS = (
     Internal(_EXECUTION, "ExecuteReplicated.xla_executable", _PROGRAMS),
     Internal(_EXECUTION, "ExecuteReplicated.kept_var_idx", _PROGRAMS),
     Internal(_EXECUTION, "ExecuteReplicated.out_handler", _PROGRAMS),
-    Internal("sys", "monitoring", f"{_ORDER} (Python 3.12 and newer have it)"),
     Internal(JAXLIB, "PjitFunction", _ORDER),
     Internal(_JIT, "_infer_params", _ORDER),
     Internal(_JIT, "_run_python_pjit", _ORDER),

@@ -1,7 +1,6 @@
 """JAX's private names that the hook uses: each is there, and `--check` says what is lost if not."""
 
 import re
-import sys
 from importlib.metadata import version
 from pathlib import Path
 
@@ -30,8 +29,6 @@ def test_internal_of_jax_exists(internal: Internal) -> None:
     """In every jax from 0.6.0 on, unless the table says that it came later."""
     if tuple(map(int, version("jax").split(".")[:2])) < SINCE.get(internal.name, (0, 6)):
         pytest.skip("newer than this jax")
-    if internal.module == "sys" and sys.version_info < (3, 12):
-        pytest.skip("newer than this Python")
     assert is_found(internal), f"gone from JAX: {internal}; lost: {internal.lost}"
 
 

@@ -15,6 +15,7 @@ from mcjax_launch.check.judgement import (
     judge_hosts,
     judge_mtls,
     judge_reach,
+    judge_record,
     judge_sum,
     merge_findings,
 )
@@ -338,6 +339,15 @@ def test_check_does_not_preallocate_gpu_memory() -> None:
     assert dict(limited.env) == {name: "false", probe.FOLDERS: '["/b"]'}
     chosen = job.copy_with(chdir_given=True, env=((name, "true"),))
     assert dict(make_check_job(chosen, hosts).env) == {name: "true", probe.FOLDERS: '["/", "/b"]'}
+
+
+def test_python_that_records_nothing_is_told() -> None:
+    hosts = dict([host("a"), host("b", python="3.12.0"), host("c", python="3.9.1+")])
+    told = [(each.verdict, each.hosts, each.value) for each in judge_record(hosts)]
+    assert told == [
+        ("note", (name,), f"nothing is recorded: Python {python} is older than 3.12")
+        for name, python in (("a", "3.11.2"), ("c", "3.9.1+"))
+    ]
 
 
 # --- the lines ---
