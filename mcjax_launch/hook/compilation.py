@@ -184,8 +184,12 @@ class Compilation:
             self._shared[number] = self._known[program.fingerprint] = program.make_message()
         self._record_run(execution)
         if is_shared:
-            # Outside of any `try`: exceptions raised there are the program's.
-            self._announce(program, execution, args)
+            try:  # exceptions raised there are the program's
+                self._announce(program, execution, args)
+            except BaseException:
+                if self._parts.recorder is not None:
+                    self._parts.recorder.on_abandoned_run()
+                raise
         self._waiting.pop(number, None)
         program.forget_code()
         return True

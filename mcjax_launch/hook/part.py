@@ -135,6 +135,10 @@ class RunRecorder(RankPart):
         """
         raise NotImplementedError
 
+    def on_abandoned_run(self) -> None:
+        """Handle that an exception prevents this thread's latest run."""
+        raise NotImplementedError
+
 
 class Parts:
     """Features' parts in this process, each made when it is first needed.

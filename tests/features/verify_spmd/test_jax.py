@@ -260,14 +260,13 @@ def test_held_program_is_released_if_ranks_wait_elsewhere(jobs: Jobs, tmp_path: 
 
 
 def test_rank_that_skipped_a_known_program_is_found(jobs: Jobs) -> None:
-    """It is found when that rank comes to a new one, and the others wait for it in an old one."""
+    """Also if it comes to a new one then, and the others wait for it in an old one."""
     ended = jobs.run(*OPTIONS, GATED, "skipped", cwd=PROGRAMS, env=SOON, limit=180)
     assert ended.status == 1, ended.stderr
-    at = places(GATED)
-    others, odd = (f"gated.py:{at[line]}" for line in ("not skipped", "skipped"))
     assert "result" not in ended.stdout
-    assert f"rank 0 ran {others} jit(max) f32[4,4] again instead" in ended.report
-    assert f"rank 1 {odd} jit(mean) f32[4,4]" in ended.report
+    assert re.search(
+        r"rank 1 skipped jit\(max\)( at \S+)? \(program 8 of this mesh\)", ended.report
+    )
 
 
 def test_exception_in_a_signal_handler_ends_the_hold(jobs: Jobs, tmp_path: Path) -> None:

@@ -58,5 +58,10 @@ class ProgramRecorder(RunRecorder):
         if self._calls is not None:
             self._calls.on_run(program)
 
+    def on_abandoned_run(self) -> None:
+        """Record that this thread does not run its latest program: an exception prevents it."""
+        if self._calls is not None:
+            self._calls.on_abandoned_run()
+
 
 PART = ProgramRecorder

@@ -43,6 +43,8 @@ _MOST_LEAVES = 8
 # program that spans processes, _LOCAL if none does, else its _Learnt, which is false. A dict by
 # function would keep functions alive, and one by id() is slow if Python has audit hooks.
 _STATE = "_mcjax_launch"
+# Name of JAX's function for misses, within `_cpp_pjit`.
+_MISS = "cache_miss"
 _LOCAL = ()
 
 
@@ -119,6 +121,7 @@ class _OfThread(threading.local):
         self.missing: _Learnt | None = None  # of the latest call, if it must be a miss
         # The latest call that was not direct: its function, its sequence and its entry's bits.
         self.latest: tuple[Any, Sequence, int] | None = None
+        self.run: tuple[Sequence, int] | None = None  # the latest miss's sequence and bits
 
 
 class Calls:
@@ -164,6 +167,8 @@ class Calls:
         """
         pjit = self._pjit
         infer, run, inside = pjit._infer_params, pjit._run_python_pjit, pjit.jit_p.impl
+        if not any(getattr(c, "co_name", "") == _MISS for c in pjit._cpp_pjit.__code__.co_consts):
+            raise AttributeError(f"_cpp_pjit has no {_MISS}")
         pjit._infer_params = wrap_like(infer, partial(self._infer, infer))
         pjit._run_python_pjit = wrap_like(run, partial(self._run, run))
         pjit._cpp_pjit = wrap_like(pjit._cpp_pjit, partial(_make_without_state, pjit._cpp_pjit))
@@ -334,7 +339,8 @@ class Calls:
 
     def _infer(self, real: Any, inner: Any, options: Any, *args: Any) -> Any:
         """Wrap JAX's function that reads the arguments of a miss."""
-        self._try(self._withdraw, inner, options)
+        if sys._getframe(1).f_code.co_name == _MISS:  # not to lower or trace the function
+            self._try(self._withdraw, inner, options)
         return real(inner, options, *args)
 
     def _withdraw(self, inner: Any, options: Any) -> None:
@@ -406,7 +412,14 @@ class Calls:
         """Learn and record what this thread's latest call runs: a program; None for a local one."""
         self._try(self._record_run, program)
 
+    def on_abandoned_run(self) -> None:
+        """Withdraw this thread's latest run, which an exception has prevented."""
+        latest, self._of_thread.run = self._of_thread.run, None
+        if latest is not None and latest[0].last_bits == latest[1]:
+            latest[0].withdraw()
+
     def _record_run(self, program: Program | None) -> None:
+        self._of_thread.run = None
         runs = self._of_thread.runs
         run = runs[-1] if runs and not runs[-1].has_run else None
         learnt, self._of_thread.unknown = self._of_thread.unknown, None
@@ -426,6 +439,7 @@ class Calls:
         text = f"{program.name} alone" if learnt is None else f"{learnt.text} {_get_shape(key)}"
         bits = self._file.make_bits(text, program)
         sequence.record(bits)
+        self._of_thread.run = sequence, bits
         if run is None and learnt is not None:
             self._ahead[bits] = program.fingerprint
         if learnt is not None:
