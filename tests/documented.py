@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 import pages
-from jobs import Ended
+from jobs import PROGRAMS, Ended
 from pages import PAGES, ROOT, Session, Step
 
 HERE = "tests/jax/test_docs_output.py"
@@ -65,6 +65,7 @@ NOWHERE = {
     "README.md: scripts/test": "it is what runs the tests",
     "README.md: scripts/test fast": "it is what runs the tests",
     "benchmarks.md: scripts/bench": "takes an hour, on a machine without other work",
+    "benchmarks.md: scripts/bench one": "measures, on a machine without other work",
     "benchmarks.md: scripts/bench death --to-the-end": "waits 300 s for each other launcher",
     "clusters.md: bsub < job.sh": "needs LSF",
     "clusters.md: flux batch job.sh": "needs Flux",
@@ -102,6 +103,7 @@ print("rank", os.environ["JAX_PROCESS_ID"], "on", socket.gethostname(), "has", g
 # What a reader has whose page shows no such file.
 _FILES = {
     "train.py": TRAIN,
+    "toy.py": (PROGRAMS / "guide" / "toy.py").read_text(),
     "hosts.txt": "gpu[01-02] slots=2\n",
     "chat.py": 'import os\nif os.environ["JAX_PROCESS_ID"] == "0":\n    print("you said", input())\n',
 }

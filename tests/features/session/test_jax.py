@@ -87,8 +87,9 @@ def test_failure_of_initialize_ends_the_session() -> None:
         raise AssertionError("it has begun")
 
 
-@pytest.mark.long
-def test_faults_with_jax_leave_a_usable_session(jobs: Jobs) -> None:
+@pytest.mark.timeout(700)
+@pytest.mark.parametrize("faults", [4, pytest.param(30, marks=pytest.mark.nightly)])
+def test_faults_with_jax_leave_a_usable_session(jobs: Jobs, faults: int) -> None:
     launcher = [sys.executable, str(PROGRAMS / "faulty_calls.py")]
-    ended = jobs.run(30, time.time_ns(), "jax", launcher=launcher, limit=600)
+    ended = jobs.run(faults, time.time_ns(), "jax", launcher=launcher, limit=600)
     assert ended.status == 0, ended.stderr
