@@ -131,9 +131,7 @@ class RankMagics(Magics):
     def _run(self, cell: str, ranks: str) -> None:
         if self._runner is None:
             raise LaunchError(f"no ranks run; {_START}")
-        if self.shell is not None and self.shell.displayhook.semicolon_at_end_of_expression(  # type: ignore[no-untyped-call]
-            cell
-        ):
+        if self.shell is not None and self.shell.displayhook.semicolon_at_end_of_expression(cell):
             cell += "\nNone"  # the value is not shown
         for bundle, shown_by in self._runner.run(cell, ranks):
             self._show(bundle, shown_by)
@@ -144,7 +142,7 @@ class RankMagics(Magics):
             print(prefix_lines(bundle[PLAIN], ranks, self._prefixes), end="")
             return
         print(self._prefixes.format_shared_prefix(ranks).decode())
-        display(dict(bundle), raw=True)  # type: ignore[no-untyped-call]
+        display(dict(bundle), raw=True)
 
     def _complete(self, context: CompletionContext) -> SimpleMatcherResult:
         """Return completions in a cell of the ranks, by the names of the first one."""
