@@ -1,4 +1,4 @@
-"""The picture in the README shows what a terminal shows today."""
+"""The pictures in the README and on a page show what a terminal shows today."""
 
 import re
 import shutil
@@ -21,18 +21,21 @@ def lines(picture: Path) -> list[str]:
 
 @pytest.mark.nightly
 @pytest.mark.skipif(shutil.which("tmux") is None, reason="needs tmux")
-def test_the_picture_is_what_a_terminal_shows(tmp_path: Path) -> None:
+def test_the_pictures_are_what_a_terminal_shows(tmp_path: Path) -> None:
     picture = script("picture")
-    picture.main([str(tmp_path / "new.svg")])
-    drawn, kept = lines(tmp_path / "new.svg"), lines(picture.PICTURE)
+    picture.main([str(tmp_path)])
+    drawn, kept = (lines(folder / "failing.svg") for folder in (tmp_path, picture.PICTURES))
     assert drawn[0] == kept[0] == f"$ {picture.COMMAND}"
     assert sum(row.startswith(f"[{rank}] running") for rank in range(4) for row in drawn) == 4
     failure = kept.index("[2] Traceback (most recent call last):")
     assert drawn[drawn.index(kept[failure]) :] == kept[failure:]
+    drawn, kept = (lines(folder / "prompt.svg") for folder in (tmp_path, picture.PICTURES))
+    assert drawn == kept
 
 
-def test_the_picture_names_no_machine() -> None:
-    text = script("picture").PICTURE.read_text()
+@pytest.mark.parametrize("name", ["failing.svg", "prompt.svg"])
+def test_the_picture_names_no_machine(name: str) -> None:
+    text = (script("picture").PICTURES / name).read_text()
     assert len(text) < 10_000
     assert set(re.findall(r"(?<![\w.<])/[\w.]+(?:/[\w.]+)*", text)) <= {
         "/tmp/demo/train.py",
