@@ -20,7 +20,7 @@ def test_rank_missing_from_a_collective_is_a_stall(jobs: Jobs) -> None:
     lines = [line for line in ended.report.splitlines() if not line.startswith("hid ")]
     assert lines[0] == "stacks of 3 ranks, innermost call first:"
     # Shown together if they wait in the same place of JAX, as they mostly do.
-    waiting = [line for line in lines if re.match(r"ranks 0,2:|rank [02] \(pid ", line)]
+    waiting = [line for line in lines if re.match(r"ranks 0,2:$|rank [02] \(pid ", line)]
     assert waiting == ["ranks 0,2:"] or [line[:7] for line in waiting] == ["rank 0 ", "rank 2 "]
     odd = next(number for number, line in enumerate(lines) if line.startswith("rank 1 (pid "))
     assert lines[odd + 1].endswith("waiting.py:13 in never_arrives: time.sleep(1000)")

@@ -30,7 +30,7 @@ DISKS = {
         '_OTHERS = ("/tmp", "/var/tmp", ',
         '_OTHERS = ("/proc", ',
     ),
-    "that is full": ("agent/main.py", 'open(path, "w",', 'open("/dev/full", "w",'),
+    "that is full": ("agent/main.py", 'open(path, "wb")', 'open("/dev/full", "wb")'),
 }
 
 
@@ -110,7 +110,7 @@ CHANGES = {
     "the sources": ("data", "data.replace(b'\\n', b'\\r\\n')", "zlib.error"),
     "the launcher's messages": (
         "data",
-        "b'\\r\\n' + data if b'Prepare' in data else data",
+        "b'\\r\\n' + data if b'Start' in data and not first else data",
         "its agent was stopped by a malformed message from the launcher (",
     ),
 }
