@@ -18,7 +18,7 @@ SIGNALS = {"SIGPROF": "profile"}
 #: The feature that acts on hosts before they are prepared.
 FIRST_STEP = "setup"
 #: The feature that polls whether ranks on accelerators move.
-ON_ACCELERATORS = "position_polls"
+ON_ACCELERATORS = "liveness"
 
 #: The feature that records the programs of ranks that have joined.
 RECORDER = "recorder"
@@ -45,8 +45,8 @@ def list_used(job: "Job") -> "list[str]":
     uses = {
         "compile_once": job.compiles_once,
         "debugging": job.debugpy is not None or bool(job.pdb),
+        "liveness": job.answers_polls,
         "mtls": job.mtls != "off",
-        "position_polls": job.answers_polls,
         "preload": bool(job.preload),
         "profile": job.profile is not None,
         "session": job.has_calls,

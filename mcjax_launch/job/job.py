@@ -93,8 +93,8 @@ class Job(Options, kw_only=True):
 
     @property
     def answers_polls(self) -> bool:
-        """True if ranks may be polled for positions: for --status or --report, or not on CPU."""
-        return self.hook and (self.is_looked_at or not self.uses_cpu)
+        """True if ranks may be polled for whether they move, because they may use accelerators."""
+        return self.hook and not self.uses_cpu
 
     @property
     def is_python(self) -> bool:

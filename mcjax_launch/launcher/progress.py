@@ -6,8 +6,8 @@ from typing import Protocol
 from mcjax_launch.diagnosis.summary import describe_rank_end, format_duration
 from mcjax_launch.launcher.startup import Startup
 from mcjax_launch.ranks import format_all, format_count, format_ranges, format_ranks
-from mcjax_launch.runs.polls import PositionPolls, ThreadState, find_awaited_ranks
 from mcjax_launch.runs.rank_run import BUSY, RankRun, Stage
+from mcjax_launch.runs.sequences import ProgramSequences
 from mcjax_launch.runs.state import RunState
 from mcjax_launch.wording import format_names
 
@@ -15,9 +15,9 @@ from mcjax_launch.wording import format_names
 
 #: Most ranks that have rows.
 MOST_ROWS = 64
-# Polls in a row, and their age in seconds, in which ranks must wait for the same rank: among equal
-# ranks some rank is behind in any single poll.
-_POLLS, _POLLED_S = 3, 20.0
+# Seconds without a program, after which ranks wait for those that have begun one less: among equal
+# ranks some rank is behind in any report.
+_WAITED_S = 3.0
 
 
 def format_rank_rows(state: RunState, now: float, most: int) -> list[str]:
@@ -74,7 +74,7 @@ def _describe_activity(run: RankRun, awaits: str) -> str:
 
 def _find_awaited_ranks(state: RunState, now: float) -> Mapping[int, str]:
     """Return, for each waiting rank, the names of the ranks that it waits for, if known."""
-    found = _find_polled_waits(state.polls, now) if state.polls is not None else {}
+    found = _find_recorded_waits(state.sequences, now) if state.sequences is not None else {}
     for _, there, missing in state.programs.list_unfinished():
         found.update(dict.fromkeys(there, format_ranks(missing)))
     for stage, late in (
@@ -89,15 +89,14 @@ def _find_awaited_ranks(state: RunState, now: float) -> Mapping[int, str]:
     return found
 
 
-def _find_polled_waits(polls: PositionPolls, now: float) -> dict[int, str]:
-    """Return, for each rank that waits in recent polls, the names of the ranks it waits for."""
-    recent = [poll for poll in polls.recent if poll.known and poll.at > now - _POLLED_S]
-    moments = recent[-_POLLS:]
-    if len(moments) < _POLLS:
-        return {}
-    late = set.intersection(*(set(find_awaited_ranks(poll)) for poll in moments))
-    waiting = [rank for rank, spot in moments[-1].known.items() if spot.doing is ThreadState.JAX]
-    return dict.fromkeys(waiting, format_ranks(late)) if late else {}
+def _find_recorded_waits(sequences: ProgramSequences, now: float) -> dict[int, str]:
+    """Return, for each rank that has waited in a program, the names of the ranks it waits for."""
+    return {
+        rank: format_ranks(gap.behind)
+        for gap in sequences.gaps
+        if now > gap.since + _WAITED_S
+        for rank in gap.begun
+    }
 
 
 def _format_rank_use(run: RankRun, now: float) -> str:

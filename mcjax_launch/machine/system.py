@@ -98,8 +98,8 @@ def get_dump_signals() -> tuple[int, int]:
     return _signal.SIGURG, getattr(_signal, "SIGINFO", _signal.SIGWINCH)
 
 
-def get_position_signal() -> int:
-    """Return the signal that requests the main thread's position; 0 on other systems than Linux."""
+def get_liveness_signal() -> int:
+    """Return the signal that asks whether the main thread runs Python; 0 if this is not Linux."""
     import _signal
 
     return int(_signal.SIGRTMIN + _FIRST_OFFSET + 3) if LINUX else 0

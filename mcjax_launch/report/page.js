@@ -15,7 +15,6 @@ const SIGNALS = {1: "HUP", 2: "INT", 3: "QUIT", 4: "ILL", 5: "TRAP", 6: "ABRT", 
 const MANY = 24;
 const COLOURS = 10; // so many ranks have colours of their own
 const FEW_WAITS = 5;
-const DOING = {jax: "in JAX", elsewhere: "elsewhere", compiling: "compiling"};
 const state = {attempt: record.attempts.length - 1, rank: null, hidden: new Set(), find: "",
   sort: "worst", zoom: "all", lines: "", utc: false, wait: null, allWaits: false};
 let attempt, ranks, apart, others, shown, view, waits, charts = [];
@@ -399,20 +398,12 @@ function phases(rank) {
   if (rank.ended_s == null && rank.started_s != null) add("gone", over, attempt.seconds);
   return found;
 }
-// What its main thread did, at looks every few seconds: from, to, what, where.
-function looks(rank) {
-  const over = rank.leaving_s ?? rank.failed_s ?? rank.ended_s ?? attempt.seconds;
-  return rank.looks.map(([at, doing, where], n) =>
-    [doing, at, Math.min(over, (rank.looks[n + 1] || [over])[0]), where])
-    .filter(([doing, from, to]) => doing && to > from);
-}
 function bar(rank) {
   const track = el("div", {class: "track", "aria-hidden": true});
-  for (const [kind, from, to] of [...phases(rank), ...looks(rank)]) {
+  for (const [kind, from, to] of phases(rank)) {
     if (to < view[0] || from > view[1]) continue;
     const left = place(Math.max(from, view[0])), right = place(Math.min(to, view[1]));
-    track.append(el("i", {class: kind in DOING ? `look ${kind}` : kind,
-      style: `left:${left}%;width:${right - left}%`}));
+    track.append(el("i", {class: kind, style: `left:${left}%;width:${right - left}%`}));
   }
   for (const wait of waits) {
     const came = wait.times.get(rank.rank), picked = wait === state.wait;
@@ -525,9 +516,6 @@ function showLegend() {
     part(el("i", {class: "running"}), has("joining") ? "joined" : "runs"),
     has("held") && part(el("i", {class: "held"}), "program finished, process still running"),
     has("gone") && part(el("i", {class: "gone"}), "nothing known"),
-    ...Object.entries(DOING).map(([kind, words]) =>
-      ranks.some(rank => looks(rank).some(([one]) => one === kind))
-      && part(el("i", {class: `look ${kind}`}), words)),
     waits.some(wait => isLong(wait) && wait.drawn) && part(el("span", {},
       el("i", {class: "running"}), el("i", {class: "waiting"})), "waits for another rank"),
     part(el("u", {}), "first output"), part(el("b", {}), "end"),
@@ -814,7 +802,6 @@ function showSide() {
   const row = (...cells) => el("tr", {}, ...cells.map(cell => el("td", {}, cell)));
   side.append(el("table", {}, el("tbody", {},
     ...moments(rank).map(([name, at]) => row(name, exact(at), clock(at))),
-    ...shares(rank).map(([doing, share]) => row(DOING[doing], `${Math.round(100 * share)} %`, "")),
     row("CPU time", rank.cpu_s == null ? "–" : duration(rank.cpu_s), ""),
     row("peak memory", memory(rank.peak_kib), ""),
     ...rank.gpu_use.map(gpu => row(`GPU ${gpu.number}`, gpu.name, gpuWords(gpu))),
@@ -846,13 +833,6 @@ function gpuWords(gpu) {
   return [`${memory(1024 * mib)} of ${memory(1024 * gpu.limit_mib)}`,
     gpu.busy_percent == null ? null : `${Math.round(gpu.busy_percent)} %`,
     gpu.power_w == null ? null : `${Math.round(gpu.power_w)} W`].filter(Boolean).join(", ");
-}
-// Of the time of looks, what its main thread spent on each.
-function shares(rank) {
-  const spent = {};
-  for (const [doing, from, to] of looks(rank)) spent[doing] = (spent[doing] || 0) + to - from;
-  const all = Object.values(spent).reduce((sum, one) => sum + one, 0);
-  return Object.keys(DOING).filter(doing => spent[doing]).map(doing => [doing, spent[doing] / all]);
 }
 function titledBlock(name, lines, title = name, whole = lines, link = null) {
   const text = () => whole.map(line => line.textContent ?? line).join("\n") + "\n";

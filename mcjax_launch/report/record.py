@@ -25,13 +25,6 @@ from mcjax_launch.diagnosis.view import Finding
 from mcjax_launch.job.job import Job
 from mcjax_launch.ranks import group_by_key
 from mcjax_launch.runs.past_waits import collect_waits
-from mcjax_launch.runs.polls import (
-    Poll,
-    PolledPosition,
-    ThreadState,
-    find_slow_ranks,
-    strip_line_number,
-)
 from mcjax_launch.runs.rank_run import RankRun, Sample, Verdict
 from mcjax_launch.runs.spmd import format_title
 from mcjax_launch.runs.state import RunState
@@ -45,7 +38,7 @@ Json = dict[str, Any]
 
 FORMAT = "mcjax-launch run"
 #: Goes up when a field changes its meaning or goes away; a new field does not change it.
-VERSION = 1
+VERSION = 2
 
 # Limits for all ranks together, and the least for each.
 _MOST_SAMPLES, _LEAST_SAMPLES = 32_768, 32
@@ -137,10 +130,7 @@ def make_attempt_record(ended: Attempt, began_at: float) -> Json:
         "kernel_log": list(state.kernel_log),
         "idle_since_s": _compute_seconds_since(state.began_at, state.idle_since),
         "waits": _make_waits(ended, cause["at_s"]),
-        "slow": [
-            {"rank": slow.rank, "waited": round(slow.waited, 3), "words": describe_slow_rank(slow)}
-            for slow in find_slow_ranks(_get_polls(state))
-        ],
+        "slow": _make_slow_ranks(state),
         "leftovers": [
             {"rank": process.rank, "pid": process.pid, "command": process.command}
             for process in state.leftovers
@@ -160,7 +150,7 @@ def lighten(attempts: Sequence[Json]) -> None:
     for middle in attempts[1 : 1 - _WHOLE_ATTEMPTS]:
         middle["complete"] = False
         for rank in middle["ranks"]:
-            rank["samples"], rank["looks"], rank["gpu_samples"] = [], [], []
+            rank["samples"], rank["gpu_samples"] = [], []
             rank["last_lines"] = {"stdout": [], "stderr": []}
 
 
@@ -241,7 +231,6 @@ def _make_rank(run: RankRun, state: RunState, culprit: int | None) -> Json:
         "cpu_s": round(cpu_s, 2) if used else None,
         "peak_kib": peak_kib if used else None,
         "samples": [[round(s.at - began_at, 3), round(s.cpu_s, 2), s.rss_kib] for s in samples],
-        "looks": _make_poll_rows(run.process_id, _get_polls(state), began_at),
         "last_lines": {
             "stdout": select_last_lines(run.stdout, tail),
             "stderr": select_last_lines(run.stderr, tail),
@@ -300,28 +289,21 @@ def _make_last_programs(run: RankRun, state: RunState) -> list[Json]:
     ]
 
 
-def _get_polls(state: RunState) -> list[Poll]:
-    return state.polls.kept if state.polls is not None else []
-
-
-def _make_poll_rows(rank: int, polls: Sequence[Poll], began_at: float) -> list[list[object]]:
-    """Return the polled positions of a rank's main thread, one entry for each change."""
-    found: list[list[object]] = []
-    last = ThreadState.UNKNOWN, ""
-    for poll in polls:
-        position = poll.positions.get(rank)
-        known = (
-            position
-            if isinstance(position, PolledPosition)
-            else PolledPosition(ThreadState.UNKNOWN)
-        )
-        here = known.doing, strip_line_number(known.place)
-        if here != last:
-            found.append(
-                [_compute_seconds_since(began_at, poll.at), known.doing.value, known.place]
-            )
-            last = here
-    return found
+def _make_slow_ranks(state: RunState) -> list[Json]:
+    """Return the ranks that came late to most programs of a mesh."""
+    if (sequences := state.sequences) is None:
+        return []
+    return [
+        {
+            "rank": slow.rank,
+            "late": round(slow.share, 3),
+            "behind_s": round(slow.behind_s, 6),
+            "waited": round(slow.waited, 3),
+            "words": describe_slow_rank(slow, sequences.names),
+        }
+        for arrivals in sequences.arrivals.values()
+        for slow in arrivals.find_slow()
+    ]
 
 
 def _make_process(run: RankRun, began_at: float) -> Json:

@@ -12,6 +12,7 @@ from array import array
 from collections.abc import Collection, Mapping, Sequence
 from enum import Enum, auto
 
+from mcjax_launch.runs.arrivals import Arrivals
 from mcjax_launch.runs.spmd import format_title
 from mcjax_launch.wire.value import Value
 
@@ -101,6 +102,7 @@ class Gap(Value):
         program: the program.
         begun: the ranks that have begun it.
         behind: the ranks whose latest program is the one before.
+        since: time of the latest report of those that have begun it, in time.monotonic's seconds.
 
     """
 
@@ -108,6 +110,7 @@ class Gap(Value):
     program: ProgramName
     begun: tuple[int, ...]
     behind: tuple[int, ...]
+    since: float = 0.0
 
 
 class RankSequence:
@@ -208,7 +211,8 @@ class MeshSequence:
             return None
         program = names[self.by_rank[known].get_from(least + 1)[0]]
         behind = tuple(rank for rank, own in self.by_rank.items() if own.count == least)
-        return Gap(least + 1, program, begun, behind)
+        since = max(self.by_rank[rank].changed_at for rank in begun)
+        return Gap(least + 1, program, begun, behind, since)
 
     def compare(
         self, names: ProgramNames, ended: Collection[int], now: float, wait_s: float
@@ -373,12 +377,14 @@ class ProgramSequences:
     Attributes:
         names: names of the programs.
         meshes: sequence of each mesh, by the number of the ranks' process and a key.
+        arrivals: times at which its ranks came to programs, likewise.
 
     """
 
     def __init__(self) -> None:
         self.names = ProgramNames()
         self.meshes: dict[tuple[int, int], MeshSequence] = {}
+        self.arrivals: dict[tuple[int, int], Arrivals] = {}
 
     @property
     def differences(self) -> list[tuple[MeshSequence, Difference]]:

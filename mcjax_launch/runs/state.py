@@ -20,7 +20,6 @@ from mcjax_launch.wire.value import Changing, field
 
 if TYPE_CHECKING:
     from mcjax_launch.runs.past_waits import PastWaits
-    from mcjax_launch.runs.polls import PositionPolls
     from mcjax_launch.runs.sequences import ProgramSequences
     from mcjax_launch.runs.spmd import Comparison
 
@@ -113,7 +112,6 @@ class RunState(Changing):
         initialize_calls: number of calls of initialize(), in all ranks together.
         tails: the last output of each rank, as it arrives.
         waits: past waits of ranks; None unless a record is written.
-        polls: polled positions of main threads; None unless they are polled.
         sequences: programs that ranks have run in order; None if no rank records them.
         suggest: returns a command that passes PROGRAM its coordinates, if it lacks them; else "".
         expects_hooks: True if each rank's own process is a Python that should load the hook.
@@ -147,7 +145,6 @@ class RunState(Changing):
     initialize_calls: int = 0
     tails: Tails = field(default_factory=Tails)
     waits: PastWaits | None = None
-    polls: PositionPolls | None = None
     sequences: ProgramSequences | None = None
     suggest: Callable[[], str] = str
     expects_hooks: bool = False

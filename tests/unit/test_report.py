@@ -5,7 +5,6 @@ import json
 import re
 import signal
 from base64 import b64encode
-from functools import partial
 from typing import Any
 
 import pytest
@@ -14,8 +13,9 @@ from records import KILL, TERM, attempt_of, end_of, failure, rank_run, record_of
 from mcjax_launch.diagnosis.root_cause import Completed
 from mcjax_launch.diagnosis.summary import Summary, summarize
 from mcjax_launch.report import files, record
-from mcjax_launch.runs.polls import PolledPosition, PositionPolls, ThreadState
+from mcjax_launch.runs.arrivals import Arrivals
 from mcjax_launch.runs.rank_run import RankRun, Sample
+from mcjax_launch.runs.sequences import ProgramSequences
 from mcjax_launch.runs.state import RunState
 from mcjax_launch.runs.stop_reasons import StopReason
 from mcjax_launch.wire.hook_messages import Compiling, Failed, ImportedJax, Joined, Joining
@@ -149,41 +149,21 @@ def test_record_holds_times_and_usage_of_a_rank() -> None:
         "cpu_s": 1.75,
         "peak_kib": 2048,
         "samples": [[1.0, 1.5, 2048]],
-        "looks": [],
         "last_lines": {"stdout": [], "stderr": []},
         "log_files": {"stdout": "/logs/0.out", "stderr": "/logs/0.err"},
     }
 
 
-def _given(spot: PolledPosition, _: str) -> PolledPosition:
-    return spot
-
-
-def test_main_thread_activity_is_recorded() -> None:
-    """Each change of it: another function is one, another line of the same is none."""
-    state = run_of(2, began_at=100.0, polls=PositionPolls(2))
-    lines = ["in f at a.py:3", "in f at a.py:4", "in g at a.py:9"]
-    spots = [
-        *(PolledPosition(ThreadState.ELSEWHERE, line) for line in lines),
-        PolledPosition(ThreadState.JAX),
-        PolledPosition(ThreadState.JAX),
-    ]
-    assert state.polls is not None
-    for at, spot in enumerate(spots):
-        state.polls.begin(103.0 + at, [0] if at == 4 else ())
-        state.polls.record_question({0: "", 1: ""} if at else {1: ""})
-        if at < 4:
-            state.polls.record_answer(0, partial(_given, spot))
-    asked, silent = record.make_attempt_record(attempt_of(state, Summary(Completed(2))), 100.0)[
-        "ranks"
-    ]
-    assert asked["looks"] == [
-        [4.0, "elsewhere", "in f at a.py:4"],
-        [5.0, "elsewhere", "in g at a.py:9"],
-        [6.0, "jax", ""],
-        [7.0, "compiling", ""],
-    ]
-    assert silent["looks"] == []
+def test_slow_ranks_are_recorded() -> None:
+    state = run_of(2, began_at=100.0, sequences=ProgramSequences())
+    assert state.sequences is not None
+    arrivals = state.sequences.arrivals[0, 1] = Arrivals((0, 1))
+    for rank in (0, 1):
+        arrivals.add(rank, [(number, 0, number + 0.25 * rank) for number in range(1, 31)])
+    made = record.make_attempt_record(attempt_of(state, Summary(Completed(2))), 100.0)
+    [slow] = made["slow"]
+    assert slow.pop("words").startswith("rank 1 came late to 100 % of 29 programs, by 250 ms: ")
+    assert slow == {"rank": 1, "late": 1.0, "behind_s": 0.25, "waited": 0.25}
 
 
 def test_the_cause_is_what_came_first() -> None:

@@ -12,7 +12,7 @@ from mcjax_launch.console.pieces import Fragment, Stream, make_lines
 from mcjax_launch.console.renderers import Live
 from mcjax_launch.launcher import progress
 from mcjax_launch.launcher.progress import Progress
-from mcjax_launch.runs.polls import PolledPosition, PositionPolls, ThreadState
+from mcjax_launch.runs.sequences import MeshSequence, ProgramSequences
 from mcjax_launch.runs.state import RunState
 from mcjax_launch.runs.stop_reasons import StopReason
 from mcjax_launch.wire import hook_messages as hook
@@ -134,18 +134,19 @@ def test_rank_rows_show_what_ranks_wait_for() -> None:
     state, words = joining(3), []
     for rank in range(3):
         state.record_output(rank, 0.0)
-    state.polls = PositionPolls(3)
-    for at in (1.0, 4.0, 7.0, 40.0):
-        if at < 40:
-            state.polls.begin(at, ())
-            state.polls.record_question(dict.fromkeys(range(3), ""))
-        for rank, doing in enumerate((ThreadState.JAX, ThreadState.JAX, ThreadState.ELSEWHERE)):
-            state.polls.record_answer(rank, lambda _, doing=doing: PolledPosition(doing))  # type: ignore[misc]
+    mesh = MeshSequence("", range(3))
+    state.sequences = ProgramSequences()
+    state.sequences.meshes[0, 1] = mesh
+    for at, ran in ((1.0, (5, 5, 5)), (2.0, (6, 6, 5)), (9.0, ()), (10.0, (6, 6, 6)), (20.0, ())):
+        for rank, count in enumerate(ran):
+            own = mesh.by_rank[rank]
+            mesh.add(rank, own.count + 1, [1] * (count - own.count), at)
         words.append(
             [row[4:].partition("  ")[0] for row in progress.format_rank_rows(state, at, 20)]
         )
     waiting = ["waiting for rank 2", "waiting for rank 2", "running"]
-    assert words == [["running"] * 3, ["running"] * 3, waiting, ["running"] * 3]
+    running = ["running"] * 3
+    assert words == [running, running, waiting, running, running]
 
 
 @pytest.mark.parametrize("seed", range(20))

@@ -1,35 +1,42 @@
-"""Rules on ranks that make the others wait, by polled positions of main threads; pure."""
+"""Rules on ranks that come late to most runs of a program, so that others wait; pure."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
 from mcjax_launch.diagnosis.view import Finding, View
-from mcjax_launch.runs.polls import MOST_SLOW, SlowRank, find_slow_ranks
+from mcjax_launch.runs.arrivals import MOST_SLOW, SlowRank
+from mcjax_launch.runs.sequences import ProgramNames
 
 
 def is_slow(view: View) -> Iterator[Finding]:
-    """Find ranks for which the other ranks waited most of the time in recent polls."""
-    for rank, slow in view.state.polls.slow.items() if view.state.polls is not None else ():
-        yield Finding(("slow", rank), describe_slow_rank(slow), (rank,))
+    """Find ranks that came late to most runs of a program for two minutes."""
+    if (sequences := view.state.sequences) is not None:
+        for arrivals in sequences.arrivals.values():
+            for rank, slow in arrivals.slow.items():
+                yield Finding(("slow", rank), describe_slow_rank(slow, sequences.names), (rank,))
 
 
 def was_slow(view: View) -> Iterator[Finding]:
-    """Find ranks for which the other ranks waited most of the run, or of some minutes of it."""
-    if (polls := view.state.polls) is None:
-        return
-    whole = {slow.rank: slow for slow in find_slow_ranks(polls.kept)}
-    for rank, slow in list({**polls.slow, **whole}.items())[:MOST_SLOW]:
-        yield Finding(
-            ("was slow", rank), describe_slow_rank(slow, for_a_time=rank not in whole), (rank,)
-        )
+    """Find ranks that came late to most runs of a program, or for some minutes."""
+    if (sequences := view.state.sequences) is not None:
+        for arrivals in sequences.arrivals.values():
+            whole = {slow.rank: slow for slow in arrivals.find_slow()}
+            for rank, slow in list({**arrivals.slow, **whole}.items())[:MOST_SLOW]:
+                words = describe_slow_rank(slow, sequences.names, for_a_time=rank not in whole)
+                yield Finding(("was slow", rank), words, (rank,))
 
 
-def describe_slow_rank(slow: SlowRank, *, for_a_time: bool = False) -> str:
+def describe_slow_rank(slow: SlowRank, names: ProgramNames, *, for_a_time: bool = False) -> str:
     """Describe a slow rank in words; `for_a_time`: slow in a part of the run only."""
-    is_slow, the_time = (
-        ("was slow for a time", "that time") if for_a_time else ("is slow", "the time")
+    runs = f"runs of {names[slow.program]}" if slow.program else "programs"
+    words = (
+        f"rank {slow.rank} came late to {slow.share:.0%} of {slow.runs:,} {runs}"
+        f"{' for a time' if for_a_time else ''}, by {_format_seconds(slow.behind_s)}: "
+        f"the others waited {slow.waited:.0%} of the time for it"
     )
-    place = f"; it was {slow.place} ({slow.share:.0%})" if slow.place else ""
-    words = f"rank {slow.rank} {is_slow}: the others waited {slow.waited:.0%} of {the_time} for it"
-    return (words + place).replace("%", " %")
+    return words.replace("%", " %")
+
+
+def _format_seconds(seconds: float) -> str:
+    return f"{seconds * 1e3:.0f} ms" if seconds < 1 else f"{seconds:.1f} s"

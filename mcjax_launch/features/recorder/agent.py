@@ -10,67 +10,84 @@ from binascii import b2a_base64
 
 from ...agent.part import AgentPart
 from .messages import (
+    BEFORE,
+    BLOCKS,
     ENTRIES,
     FILE_BYTES,
+    HAS_NO_ORDER,
+    KEY,
     MOST_SEQUENCES,
-    NUMBER_BITS,
-    WORDS,
+    TIMED,
+    TIMES,
+    Area,
+    AskTime,
     Entries,
+    HostTime,
     Recorded,
     Recording,
-    get_ring,
 )
 
 TYPE_CHECKING = False  # as typing's own, without importing it: an agent's start is waited for
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from ...agent.hook_server import HookConnection
     from ...agent.part import HostAgent
+    from ...wire.codec import Message
+    from ...wire.frames import Raw
     from ...wire.messages import FromHook
 
 #: Seconds between two reports.
 EVERY_S = 1.0
-_NUMBER = (1 << NUMBER_BITS) - 1
-_MASK = ENTRIES - 1
+# Older entries may be overwritten while they are read: a block and the 0 after it are made empty.
+_OLDEST = ENTRIES - 2 * BLOCKS[-1]
+# With more times in a report, only those of every 7th program are told, or of every 91st ...
+_MOST_TIMES = 32
+_THINNER = *BLOCKS, 91 * 11, 91 * 11 * 17
 
 
 class SequenceReader:
-    """Reader of the entries of a sequence, while the rank writes them.
+    """Reader of the entries and times of a sequence, while the rank writes it."""
 
-    Args:
-        ring: the sequence's ring.
-
-    """
-
-    def __init__(self, ring: memoryview) -> None:
-        self._ring = ring
+    def __init__(self, area: Area) -> None:
+        self.area = area
         self._number = 0  # of the last entry that was read, and the entry
         self._last = 0
+        self._timed = 0  # number of times that were read
 
     def read(self) -> tuple[int, list[int]] | None:
-        """Return the number of the first new entry, and the new programs; None if nothing is new.
+        """Return the number of the first new entry, and the new entries; None if nothing is new.
 
         The last entry may be withdrawn later; then its number is returned again.
         """
-        ring, number, was_withdrawn = self._ring, self._number, False
-        if number and ring[number & _MASK] != self._last and not self._is_overwritten(number):
+        entries, number, was_withdrawn = self.area.entries, self._number, False
+        if self.area.head[BEFORE] - number > _OLDEST:  # some are overwritten
+            number = self.area.head[BEFORE]
+        elif number and entries[(number - 1) % ENTRIES] != self._last:
             number, was_withdrawn = number - 1, True
-            self._last = ring[number & _MASK]
-        programs: list[int] = []
-        first = number + 1
-        while True:
-            entry = ring[(number + 1) & _MASK]
-            found = entry & _NUMBER
-            if found < number + 1:
-                break
-            if found > number + 1:  # older entries are overwritten
-                programs, first = [], found
-            number, self._last = found, entry
-            programs.append(entry >> NUMBER_BITS)
-        self._number = number
-        return (first, programs) if programs or was_withdrawn else None
+        first, found = number + 1, []
+        while entry := entries[number % ENTRIES]:
+            found.append(entry)
+            number += 1
+        self._number, self._last = number, entries[(number - 1) % ENTRIES]
+        return (first, found) if found or was_withdrawn else None
 
-    def _is_overwritten(self, number: int) -> bool:
-        return self._ring[number & _MASK] & _NUMBER > number
+    def read_times(self) -> list[tuple[int, int]]:
+        """Return the numbers of some new programs, and the times in microseconds."""
+        timed, times = self.area.head[TIMED], self.area.times
+        starts = [2 * (at % TIMES) for at in range(max(self._timed, timed - TIMES + 1), timed)]
+        self._timed = timed
+        return _thin([(times[at], times[at + 1] // 1000) for at in starts])
+
+
+def _thin(times: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
+    """Return an even selection of times, if there are many: of the same numbers for all ranks."""
+    found = list(times)
+    for every in _THINNER:
+        if len(found) <= _MOST_TIMES:
+            break
+        found = [each for each in times if (each[0] - 1) % every == 0]
+    return found
 
 
 class _Process:
@@ -80,25 +97,26 @@ class _Process:
         self.rank = rank
         self.number = number
         with open(path, "rb") as file:
-            self._words = memoryview(mmap.mmap(file.fileno(), FILE_BYTES, access=mmap.ACCESS_READ))
-        self._words = self._words.cast("Q")
-        self._readers = [
-            SequenceReader(get_ring(self._words, index)) for index in range(MOST_SEQUENCES)
-        ]
+            shared = mmap.mmap(file.fileno(), FILE_BYTES, access=mmap.ACCESS_READ)
+        words = memoryview(shared).cast("Q")
+        self._readers = [SequenceReader(Area(words, index)) for index in range(MOST_SEQUENCES)]
 
     def read(self) -> list[Entries]:
         """Return the new entries of all sequences."""
         found = []
-        for index, reader in enumerate(self._readers):
-            key, has_no_order = self._words[WORDS * index : WORDS * (index + 1)]
-            if not key:
+        for reader in self._readers:
+            head = reader.area.head
+            if not head[KEY]:
                 break
             if (new := reader.read()) is not None:
                 first, programs = new
                 packed = b"".join(program.to_bytes(4, "little") for program in programs)
                 text = b2a_base64(zlib.compress(packed, 1), newline=False).decode()
-                place = self.rank, self.number, key
-                found.append(Entries(*place, first, text, not has_no_order))
+                place = self.rank, self.number, head[KEY]
+                times = reader.read_times()
+                numbers, moments = tuple(n for n, _ in times), tuple(at for _, at in times)
+                order = not head[HAS_NO_ORDER]
+                found.append(Entries(*place, first, text, order, numbers, moments))
         return found
 
 
@@ -113,6 +131,11 @@ class RecordReports(AgentPart):
         self._counts: dict[int, int] = {}  # of processes, by rank
         self.deadline: float | None = None
         agent.timers.append(self)
+
+    def on_message(self, message: Message | Raw) -> None:
+        """Tell the launcher what time it is here."""
+        assert isinstance(message, AskTime)
+        self.agent.link.send(HostTime(message.at, time.monotonic()))
 
     def on_hook_message(self, hook: HookConnection, said: FromHook) -> None:
         """Begin to read a process's file, or pass on what the launcher must know."""

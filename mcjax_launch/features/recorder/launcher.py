@@ -4,11 +4,14 @@ import math
 import zlib
 from array import array
 from binascii import a2b_base64
+from collections import defaultdict
 from typing import TYPE_CHECKING
 
 from mcjax_launch.diagnosis.view import Fact
 from mcjax_launch.features.recorder.messages import (
+    AskTime,
     Entries,
+    HostTime,
     NotRecording,
     Recorded,
     RecordedProgram,
@@ -16,12 +19,15 @@ from mcjax_launch.features.recorder.messages import (
 )
 from mcjax_launch.launcher.part import JobLauncher, LauncherPart
 from mcjax_launch.ranks import format_ranks
+from mcjax_launch.runs.arrivals import Arrivals
 from mcjax_launch.runs.rank_run import RankRun
 from mcjax_launch.runs.sequences import MeshSequence, ProgramSequences
 from mcjax_launch.runs.stop_reasons import diverged
 from mcjax_launch.wire.messages import Exited, FromHook
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
     from mcjax_launch.transport.connection import AgentConnection
     from mcjax_launch.wire.frames import Raw
     from mcjax_launch.wire.messages import ToLauncher
@@ -32,6 +38,30 @@ _LAST_S = 2.5
 _WAIT_S, _WAIT_BEFORE_END_S = 1.2, 0.5
 # Seconds between two events with counts, and between two writes of what --jobs reads.
 _EVENTS_S, _JOBS_S = 9.0, 1.8
+# Seconds after which a host is asked for its time again, because clocks drift.
+_CLOCK_S = 30.0
+
+
+class _Clock:
+    """Clock of a host, compared with the launcher's.
+
+    Attributes:
+        ahead_s: seconds by which it is ahead; None if unknown.
+        uncertain_s: by how much that may be wrong.
+        asked_at: when the host was last asked.
+
+    """
+
+    ahead_s: float | None = None
+    uncertain_s = math.inf
+    asked_at = -math.inf
+
+    def set(self, told: HostTime, now: float) -> None:
+        """Record an answer: a quick one, or the first one for long."""
+        uncertain_s = (now - told.at) / 2
+        if uncertain_s <= 2 * self.uncertain_s:
+            self.ahead_s = told.now - (told.at + now) / 2
+            self.uncertain_s = uncertain_s
 
 
 class SequenceComparison(LauncherPart):
@@ -43,6 +73,7 @@ class SequenceComparison(LauncherPart):
         self._sequences = self._state.sequences = ProgramSequences()
         self._known: dict[int, RecordedSequence] = {}  # by key
         self._deaf: set[int] = set()  # ranks that do not record
+        self._clocks: defaultdict[AgentConnection, _Clock] = defaultdict(_Clock)
         self._told = 0  # differences
         self._look_at = math.inf
         self._event_at = self._written_at = -math.inf  # of the latest counts
@@ -63,9 +94,12 @@ class SequenceComparison(LauncherPart):
             case FromHook(message=RecordedProgram() as program):
                 named = program.identity, program.name, program.where, program.fingerprint
                 self._sequences.names.record(*named)
+            case HostTime() as told:
+                self._clocks[link].set(told, now)
             case Recorded(sequences):
+                ahead_s = self._ask_time(link, now)
                 for entries in sequences:
-                    self._record(entries, now)
+                    self._record(entries, ahead_s, now)
                 self._look(now)
                 self._report_counts(now)
 
@@ -79,7 +113,17 @@ class SequenceComparison(LauncherPart):
         if now >= self._look_at:
             self._look(now)
 
-    def _record(self, entries: Entries, now: float) -> None:
+    def _ask_time(self, link: "AgentConnection", now: float) -> float | None:
+        """Return by how much a host's clock is ahead, None if unknown; ask now and then."""
+        if len(self.launcher.links) == 1:
+            return 0.0
+        clock = self._clocks[link]
+        if now >= clock.asked_at + _CLOCK_S:
+            clock.asked_at = now
+            link.send(AskTime(now))
+        return clock.ahead_s
+
+    def _record(self, entries: Entries, ahead_s: float | None, now: float) -> None:
         described = self._known.get(entries.key)
         if described is None:
             return
@@ -90,6 +134,7 @@ class SequenceComparison(LauncherPart):
             members = self._state.find_members(run, described.platform, described.processes)
             mine = members.intersection(self._state.ranks) - self._deaf
             mesh = meshes[place] = MeshSequence(described.thread, mine)
+            self._sequences.arrivals[place] = Arrivals(mine)
         if mesh.is_compared and not entries.has_order:
             mesh.is_compared = False
             ranks = format_ranks(mesh.members)
@@ -98,8 +143,23 @@ class SequenceComparison(LauncherPart):
                 f"the order of programs over {ranks}{thread} is no longer compared: "
                 f"rank {entries.rank} cannot tell it"
             )
-        mesh.add(entries.rank, entries.first, _unpack(entries.programs), now)
+        programs = _unpack(entries.programs)
+        mesh.add(entries.rank, entries.first, programs, now)
+        if ahead_s is not None and self.launcher.job.is_looked_at:
+            times = _list_times(entries, programs, ahead_s)
+            self._record_times(self._sequences.arrivals[place], entries.rank, times, now)
         self._state.record_programs(entries.rank, self._sequences.count(entries.rank), now)
+
+    def _record_times(
+        self, arrivals: Arrivals, rank: int, times: "Iterable[tuple[int, int, float]]", now: float
+    ) -> None:
+        """Record when a rank came to programs, and report ranks that come late."""
+        uncertain_s = sorted(clock.uncertain_s for clock in self._clocks.values())
+        arrivals.uncertain_s = sum(uncertain_s[-2:])
+        known = len(arrivals.slow)
+        arrivals.add(rank, times)
+        if len(arrivals.slow) > known:
+            self.launcher.parts.load_explanations().on_fact(Fact.ARRIVAL, now)
 
     def _look(self, now: float) -> None:
         """Compare all sequences, and report a difference."""
@@ -148,6 +208,16 @@ def _has_ended(run: RankRun, now: float) -> bool:
         return False
     left_at = run.membership.leaving_at
     return run.status == 0 or (left_at is not None and now > left_at + _LAST_S)
+
+
+def _list_times(
+    entries: Entries, programs: "array[int]", ahead_s: float
+) -> "Iterator[tuple[int, int, float]]":
+    """Yield number, identity (0 if unknown) and time of each timed program."""
+    for number, at_us in zip(entries.timed, entries.times, strict=False):
+        at = number - entries.first
+        known = 0 <= at < len(programs)
+        yield number, programs[at] if known else 0, at_us / 1e6 - ahead_s
 
 
 def _unpack(text: str) -> array[int]:

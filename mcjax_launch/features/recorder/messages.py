@@ -2,35 +2,62 @@
 
 A rank writes each call of a program that spans processes into a ring, from which the agent reads,
 also while the rank's Python is blocked. There is a ring for each *sequence*: the programs that one
-thread runs over one mesh, numbered from 1. An entry is a program's identity, shifted left by
-NUMBER_BITS, plus its number; the last entry may be withdrawn or replaced.
+thread runs over one mesh, numbered from 1. An entry is a program's identity, never 0. An entry
+after the latest one is 0, and so is a withdrawn one; only the latest may be withdrawn or replaced.
+
+A sequence is written in blocks of some length. The time at which a block's first program is run is
+recorded in another ring.
 """
 
 from __future__ import annotations
 
 from ...wire.codec import Nested
 from ...wire.hook_messages import HookMessage
-from ...wire.messages import ToLauncher
+from ...wire.messages import ToAgent, ToLauncher
 
 TYPE_CHECKING = False  # as typing's own, without importing it: an agent's start is waited for
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-#: Sequences in a file, and entries in each ring.
+#: Sequences in a file, and bits of a program's identity.
 MOST_SEQUENCES = 16
-ENTRIES = 1 << 14
-NUMBER_BITS = 40
-#: Words (8 bytes) for each sequence before the rings: its key, 0 if unused; 1 if it has no order.
-WORDS = 2
-_HEADER = 512
-assert MOST_SEQUENCES * WORDS <= _HEADER
-FILE_BYTES = 8 * (_HEADER + MOST_SEQUENCES * ENTRIES)
+IDENTITY_BITS = 30  # Python is fastest with such numbers
+#: Lengths of blocks, from the one for the slowest programs on. Each divides the next, so that ranks
+#: with other lengths record times of the same programs; loops have seldom so many programs.
+BLOCKS = 1, 7, 91
+#: Entries of 4 bytes in each ring; a multiple of all lengths of blocks.
+ENTRIES = BLOCKS[-1] * 180
+#: Times in each ring, of 16 bytes: a program's number, and time.monotonic_ns().
+TIMES = 256
 
 
-def get_ring(words: memoryview, index: int) -> memoryview:
-    """Return the ring of a sequence in the file, given as words."""
-    begin = _HEADER + index * ENTRIES
-    return words[begin : begin + ENTRIES]
+class Area:
+    """Part of the file that belongs to a sequence.
+
+    Args:
+        words: the file's content.
+        index: number of the sequence in the file.
+
+    Attributes:
+        head: words; see `KEY`.
+        times, entries: the rings.
+
+    """
+
+    def __init__(self, words: memoryview, index: int) -> None:
+        own = words[_AREA * index : _AREA * (index + 1)]
+        self.head = own[:_HEAD]
+        self.times = own[_HEAD : _HEAD + 2 * TIMES]
+        self.entries = own[_HEAD + 2 * TIMES :].cast("B").cast("I")
+
+
+# Words of an area's head, of which four are used: see `KEY` and the other indices.
+_HEAD = 8
+_AREA = _HEAD + 2 * TIMES + ENTRIES // 2
+FILE_BYTES = 8 * MOST_SEQUENCES * _AREA
+#: Indices of words in an area's head: the key, 0 if the area is unused; 1 if the order of programs
+#: says nothing; the number of the last program before the latest block; the number of times.
+KEY, HAS_NO_ORDER, BEFORE, TIMED = range(4)
 
 
 class Recording(HookMessage):
@@ -81,6 +108,8 @@ class Entries(Nested):
         first: number of the first entry; entries from this number on that were sent are withdrawn.
         programs: identities of the programs, 4 bytes each, compressed, in base64.
         has_order: False if several threads write the sequence, so that its order says nothing.
+        timed: numbers of some of the programs.
+        times: time at which each of these was run, in microseconds of the host's time.monotonic().
 
     """
 
@@ -90,6 +119,8 @@ class Entries(Nested):
     first: int
     programs: str
     has_order: bool = True
+    timed: tuple[int, ...] = ()
+    times: tuple[int, ...] = ()
 
 
 class Recorded(ToLauncher):
@@ -101,3 +132,16 @@ class Recorded(ToLauncher):
     def about(self) -> Iterable[int]:
         """Ranks that the message is about."""
         return {entries.rank for entries in self.sequences}
+
+
+class AskTime(ToAgent):
+    """Question for the time on the host, answered by HostTime; `at` returns with the answer."""
+
+    at: float
+
+
+class HostTime(ToLauncher):
+    """Answer to AskTime: time.monotonic() on the host."""
+
+    at: float
+    now: float

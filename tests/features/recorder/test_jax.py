@@ -1,7 +1,9 @@
 """Programs that ranks have run before, in another order on one of them; and healthy programs."""
 
+import json
 import re
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from jobs import PROGRAMS, Jobs
@@ -113,3 +115,39 @@ def test_last_programs_of_each_rank_are_shown_at_a_limit(jobs: Jobs) -> None:
     assert [line.partition(":")[0] for line in last] == ["rank 1", "ranks 0,2"]
     counts = [int(re.findall(r" (\d+) jit\(step\) at hanging.py:", line)[-1]) for line in last]
     assert counts[0] < counts[1]
+
+
+UNEVEN = """
+import sys, time
+import jax
+import jax.numpy as jnp
+from jax.sharding import NamedSharding, PartitionSpec
+
+jax.distributed.initialize()
+mesh = jax.make_mesh((jax.device_count(),), ("x",))
+sharding = NamedSharding(mesh, PartitionSpec("x"))
+x = jax.make_array_from_callback((6,), sharding, lambda index: jnp.arange(6.0)[index])
+step = jax.jit(lambda x: x - 0.01 * x.sum())
+loss = jax.jit(lambda x: (x * x).sum())
+for _ in range(140):
+    time.sleep(0.02 + 0.06 * (str(jax.process_index()) in sys.argv[1:]))
+    x = step(x)
+    float(loss(x))
+"""
+
+
+@pytest.mark.parametrize("slow", [["1"], ["0", "1", "2"]], ids=["one", "all"])
+def test_slow_rank_is_named_during_the_run_and_at_the_end(
+    slow: list[str], jobs: Jobs, tmp_path: Path
+) -> None:
+    (tmp_path / "train.py").write_text(UNEVEN)
+    options = ["-n", 3, "-d", 1, "--report", "run.json", "train.py", *slow]
+    ended = jobs.run(*options, cwd=tmp_path)
+    named = [line for line in ended.stderr.splitlines() if " came late to " in line]
+    found = json.loads((tmp_path / "run.json").read_text())["attempts"][0]["slow"]
+    assert [entry["rank"] for entry in found] == ([1] if slow == ["1"] else [])
+    assert ended.status == 0
+    assert len(named) == 2 * len(found), ended.stderr
+    for line in named:
+        words = r"mcjax-launch: rank 1 came late to \d+ % of \d+ runs of jit\(_lambda\) "
+        assert re.match(rf"{words}at train.py:\d+, by \d+ ms: the others waited ", line)

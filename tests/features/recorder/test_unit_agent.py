@@ -1,18 +1,23 @@
-"""Reading of a ring of programs while a rank writes it."""
+"""Reading of a ring of programs, and their times, while a rank writes it."""
+
+import random
+import time
+
+import pytest
 
 from mcjax_launch.features.recorder.agent import SequenceReader
 from mcjax_launch.features.recorder.hook.sequences import Sequence
-from mcjax_launch.features.recorder.messages import ENTRIES, NUMBER_BITS
+from mcjax_launch.features.recorder.messages import BLOCKS, ENTRIES, FILE_BYTES, Area
 
 
 def make_pair() -> tuple[Sequence, SequenceReader]:
-    ring = memoryview(bytearray(8 * ENTRIES)).cast("Q")
-    return Sequence(0, ring), SequenceReader(ring)
+    area = Area(memoryview(bytearray(FILE_BYTES)).cast("Q"), 1)
+    return Sequence(1, area), SequenceReader(area)
 
 
 def record(sequence: Sequence, *programs: int) -> None:
     for program in programs:
-        sequence.record(program << NUMBER_BITS)
+        sequence.record(program)
 
 
 def test_only_new_programs_are_read() -> None:
@@ -51,3 +56,58 @@ def test_overwritten_programs_are_left_out() -> None:
     assert set(programs) == {6}
     record(sequence, 7)
     assert reader.read() == (sequence.count, [7])
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_reader_follows_records_and_withdrawals_over_all_blocks(seed: int) -> None:
+    chance, (sequence, reader) = random.Random(seed), make_pair()
+    ran: list[int] = []
+    seen: list[int] = []
+    may_withdraw = False
+    for _ in range(3 * ENTRIES):
+        if may_withdraw and chance.random() < 0.2:
+            assert sequence.last == ran.pop()
+            sequence.withdraw()
+            may_withdraw = False
+        else:
+            ran.append(chance.randrange(1, 1 << 30))
+            sequence.record(ran[-1])
+            may_withdraw = True
+        assert sequence.count == len(ran)
+        if chance.random() < 0.01 and (found := reader.read()) is not None:
+            seen[found[0] - 1 :] = found[1]
+            assert seen == ran
+
+
+def run(monkeypatch: pytest.MonkeyPatch, programs: int, every_s: float) -> list[tuple[int, int]]:
+    """Return the times of programs, as the agent reads them once a second."""
+    now_ns, read_at, times = 0, 0, list[tuple[int, int]]()
+    monkeypatch.setattr(time, "monotonic_ns", lambda: now_ns)
+    sequence, reader = make_pair()
+    for _ in range(programs):
+        now_ns += round(every_s * 1e9)
+        sequence.record(1)
+        if now_ns >= read_at + 1e9:
+            read_at = now_ns
+            times += reader.read_times()
+    return times
+
+
+def test_slow_programs_are_all_timed(monkeypatch: pytest.MonkeyPatch) -> None:
+    times = run(monkeypatch, 50, every_s=0.5)
+    assert times == [(number, number * 500_000) for number in range(1, 51)]
+
+
+@pytest.mark.parametrize(("every_s", "block"), [(0.005, BLOCKS[1]), (0.0001, BLOCKS[2])])
+def test_of_fast_programs_the_same_ones_are_timed_in_all_ranks(
+    monkeypatch: pytest.MonkeyPatch, every_s: float, block: int
+) -> None:
+    """A few a second, also if ranks are not equally fast."""
+    second = round(1 / every_s)
+    times = run(monkeypatch, 10 * second, every_s)
+    later = [each for each in times if each[0] > 2 * second]
+    assert 8 * 2 <= len(later) <= 8 * 32
+    assert all((number - 1) % block == 0 for number, _ in later)
+    assert all(at == round(number * every_s * 1e6) for number, at in later)
+    others = run(monkeypatch, 10 * second, every_s * 1.3)
+    assert len({number for number, _ in later} & {number for number, _ in others}) > 30

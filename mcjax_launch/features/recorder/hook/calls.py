@@ -20,7 +20,6 @@ from types import BuiltinFunctionType, FunctionType, MethodType
 from ....hook import jax_internals
 from ....hook.wrapping import wrap_like
 from ....wire.source_lines import is_jax
-from .sequences import MASK
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -39,7 +38,7 @@ _MOST_OTHER_CALLS = 32
 # Types of callables that are, and contain, no jitted functions.
 _PLAIN = frozenset((FunctionType, BuiltinFunctionType, type))
 _MOST_LEAVES = 8
-# Attribute of a jitted function with its state: (bits, sequence, _Learnt) if all its calls run one
+# Attribute of a jitted function with its state: (entry, sequence, _Learnt) if all its calls run one
 # program that spans processes, _LOCAL if none does, else its _Learnt, which is false. A dict by
 # function would keep functions alive, and one by id() is slow if Python has audit hooks.
 _STATE = "_mcjax_launch"
@@ -49,12 +48,12 @@ _LOCAL = ()
 
 
 class _Outcome:
-    """Program that a call runs over a mesh; `bits` are those of its entries."""
+    """Program that a call runs over a mesh, with its entry."""
 
-    __slots__ = ("bits", "mesh")
+    __slots__ = ("entry", "mesh")
 
-    def __init__(self, bits: int, mesh: Mesh) -> None:
-        self.bits = bits
+    def __init__(self, entry: int, mesh: Mesh) -> None:
+        self.entry = entry
         self.mesh = mesh
 
 
@@ -97,7 +96,7 @@ class _Learnt:
 def _are_equal(first: _Outcome | None, second: _Outcome | None) -> bool:
     if first is None or second is None:
         return first is second
-    return first.bits == second.bits and first.mesh == second.mesh
+    return first.entry == second.entry and first.mesh == second.mesh
 
 
 class _Run:
@@ -119,9 +118,9 @@ class _OfThread(threading.local):
         self.options: dict[int, Any] = {}
         self.unknown: _Learnt | None = None  # of the latest observed call, compiled ahead of time
         self.missing: _Learnt | None = None  # of the latest call, if it must be a miss
-        # The latest call that was not direct: its function, its sequence and its entry's bits.
+        # The latest call that was not direct: its function, sequence and entry.
         self.latest: tuple[Any, Sequence, int] | None = None
-        self.run: tuple[Sequence, int] | None = None  # the latest miss's sequence and bits
+        self.run: tuple[Sequence, int] | None = None  # the latest miss's sequence and entry
 
 
 class Calls:
@@ -154,7 +153,7 @@ class Calls:
         self._by_code: weakref.WeakKeyDictionary[Any, _Learnt] = weakref.WeakKeyDictionary()
         self._other_calls: dict[Any, int] = {}  # by place in the code
         self._staying: set[Any] = set()  # places that stay observed
-        # Fingerprint by an entry's bits, of functions that were compiled ahead of time.
+        # Fingerprint by the entry, of functions that were compiled ahead of time.
         self._ahead: dict[int, str] = {}
         self._is_broken = False
 
@@ -199,7 +198,7 @@ class Calls:
         main = self._file.main
         get_ident, disable = threading.get_ident, _monitoring.DISABLE
         on_other, on_rare = self._on_other_call, self._on_rare_call
-        mask, local, ref, plain, staying = MASK, _LOCAL, weakref.ref, _PLAIN, self._staying
+        local, ref, plain, staying = _LOCAL, weakref.ref, _PLAIN, self._staying
 
         def on_call(code: CodeType, offset: int, function: Any, argument: Any) -> object:
             kind = type(function)
@@ -213,10 +212,11 @@ class Calls:
                 return on_rare(code, function, argument)
             if state:
                 if get_ident() == main:
-                    bits, sequence, _ = state
-                    number = sequence.count + 1
-                    sequence.ring[number & mask] = bits | number
-                    sequence.count = number
+                    entry, sequence, _ = state
+                    try:
+                        sequence.ring[sequence.next()] = entry
+                    except StopIteration:
+                        sequence.begin_block(entry)
                     return None
             elif state is local:
                 return None
@@ -278,8 +278,8 @@ class Calls:
                 self._of_thread.missing = learnt
         if outcome is not None:
             sequence = self._file.get_sequence(outcome.mesh)
-            sequence.record(outcome.bits)
-            self._of_thread.latest = getattr(function, "_fun", None), sequence, outcome.bits
+            sequence.record(outcome.entry)
+            self._of_thread.latest = getattr(function, "_fun", None), sequence, outcome.entry
         elif getattr(function, "_fun", None) is None:
             self._of_thread.unknown = learnt
 
@@ -319,7 +319,7 @@ class Calls:
             return learnt
         if learnt.direct is None:
             return _LOCAL
-        return learnt.direct.bits, self._file.get_main_sequence(learnt.direct.mesh), learnt
+        return learnt.direct.entry, self._file.get_main_sequence(learnt.direct.mesh), learnt
 
     def _set_states(self, learnt: _Learnt) -> None:
         state = self._make_state(learnt)
@@ -352,9 +352,9 @@ class Calls:
         else:  # a direct call of the main thread
             known = self._by_function.get(id(inner), ())
             direct = (learnt.direct for _, learnt in known if learnt.direct is not None)
-            found = [(self._file.get_sequence(each.mesh), each.bits) for each in direct]
-        for sequence, bits in found:
-            if sequence.last_bits == bits:
+            found = [(self._file.get_sequence(each.mesh), each.entry) for each in direct]
+        for sequence, entry in found:
+            if sequence.last == entry:
                 sequence.withdraw()
                 break
         if self._is_clean():
@@ -398,7 +398,7 @@ class Calls:
         if run.key in run.learnt.unclear:
             self._give_up_order(run.learnt)
         elif outcome is not None:
-            self._file.get_sequence(outcome.mesh).record(outcome.bits)
+            self._file.get_sequence(outcome.mesh).record(outcome.entry)
 
     def _run_within(self, run: _Run, real: Any, *args: Any, **kwargs: Any) -> Any:
         runs = self._of_thread.runs
@@ -415,7 +415,7 @@ class Calls:
     def on_abandoned_run(self) -> None:
         """Withdraw this thread's latest run, which an exception has prevented."""
         latest, self._of_thread.run = self._of_thread.run, None
-        if latest is not None and latest[0].last_bits == latest[1]:
+        if latest is not None and latest[0].last == latest[1]:
             latest[0].withdraw()
 
     def _record_run(self, program: Program | None) -> None:
@@ -433,17 +433,17 @@ class Calls:
             return
         mesh = program.platform, program.processes, program.devices
         sequence = self._file.get_sequence(mesh)
-        last = sequence.last_bits
+        last = sequence.last
         if run is None and learnt is None and self._ahead.get(last) == program.fingerprint:
             return  # compiled ahead of time: its call has been recorded
         text = f"{program.name} alone" if learnt is None else f"{learnt.text} {_get_shape(key)}"
-        bits = self._file.make_bits(text, program)
-        sequence.record(bits)
-        self._of_thread.run = sequence, bits
+        entry = self._file.identify(text, program)
+        sequence.record(entry)
+        self._of_thread.run = sequence, entry
         if run is None and learnt is not None:
-            self._ahead[bits] = program.fingerprint
+            self._ahead[entry] = program.fingerprint
         if learnt is not None:
-            self._learn(learnt, key, _Outcome(bits, mesh))
+            self._learn(learnt, key, _Outcome(entry, mesh))
 
     def _learn(self, learnt: _Learnt, key: Any, outcome: _Outcome | None) -> None:
         if key in learnt.outcomes and _are_equal(learnt.outcomes[key], outcome):

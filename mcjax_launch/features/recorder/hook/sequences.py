@@ -5,18 +5,25 @@ from __future__ import annotations
 import mmap
 import os
 import threading
+import time
 import zlib
+from operator import length_hint
 
 from ..messages import (
+    BEFORE,
+    BLOCKS,
     ENTRIES,
     FILE_BYTES,
+    HAS_NO_ORDER,
+    IDENTITY_BITS,
+    KEY,
     MOST_SEQUENCES,
-    NUMBER_BITS,
-    WORDS,
+    TIMED,
+    TIMES,
+    Area,
     NotRecording,
     RecordedProgram,
     RecordedSequence,
-    get_ring,
 )
 
 TYPE_CHECKING = False
@@ -26,9 +33,11 @@ if TYPE_CHECKING:
 
     Mesh = tuple[str, tuple[int, ...] | None, tuple[int, ...] | None]
 
-MASK = ENTRIES - 1
-# Identities have the bits above the number's.
-_MOST_IDENTITY = (1 << (64 - NUMBER_BITS)) - 1
+_MOST_IDENTITY = (1 << IDENTITY_BITS) - 1
+# Blocks are made longer if there would be more than so many a second, as judged so often.
+_MOST_PER_S = 100
+_JUDGED_NS = 500_000_000
+_ZEROS = memoryview(bytes(4 * BLOCKS[-1])).cast("I")
 
 
 class Sequence:
@@ -36,35 +45,86 @@ class Sequence:
 
     Args:
         index: number of the sequence in the file.
-        ring: the latest entries, shared with the agent.
+        area: its part of the file.
 
     Attributes:
-        count: number of the latest entry.
+        ring: the latest entries.
+        next: returns the position of the next entry in the ring; raises StopIteration if a block
+            must be begun (see `begin_block`).
 
     """
 
-    __slots__ = ("count", "index", "ring")
+    __slots__ = (
+        *("index", "next", "ring"),
+        *("_area", "_before", "_judged", "_length", "_positions", "_until"),
+    )
 
-    def __init__(self, index: int, ring: memoryview) -> None:
+    def __init__(self, index: int, area: Area) -> None:
         self.index = index
-        self.ring = ring
-        self.count = 0
+        self.ring = area.entries
+        self._area = area
+        self._before = self._until = 0  # number of the last program before the block, and in it
+        self._length = BLOCKS[0]  # of whole blocks; and number and time when it was judged
+        self._judged = 0, time.monotonic_ns()
+        self._set_positions(0, 0)
 
-    def record(self, bits: int) -> None:
-        """Append an entry."""
-        number = self.count + 1
-        self.ring[number & MASK] = bits | number
-        self.count = number
+    def _set_positions(self, begin: int, end: int) -> None:
+        self._positions = iter(range(begin, end))
+        self.next = self._positions.__next__
 
     @property
-    def last_bits(self) -> int:
-        """The bits of the latest entry; 0 if there is none."""
-        return self.ring[self.count & MASK] ^ self.count
+    def count(self) -> int:
+        """Number of the latest entry."""
+        return self._until - length_hint(self._positions)
+
+    def record(self, entry: int) -> None:
+        """Append an entry."""
+        try:
+            self.ring[self.next()] = entry
+        except StopIteration:
+            self.begin_block(entry)
+
+    def begin_block(self, entry: int) -> None:
+        """Begin a block with an entry, and record the time."""
+        now, before = time.monotonic_ns(), self._until
+        length = self._choose_length(before, now)
+        length -= before % length
+        begin = before % ENTRIES
+        end = begin + length
+        self.ring[end % ENTRIES] = 0
+        self.ring[begin:end] = _ZEROS[:length]
+        self._before, self._until = before, before + length
+        self._set_positions(begin, end)
+        self.ring[self.next()] = entry
+        head, times = self._area.head, self._area.times
+        count = head[TIMED]
+        at = 2 * (count % TIMES)
+        times[at], times[at + 1] = before + 1, now
+        head[TIMED], head[BEFORE] = count + 1, before
+
+    def _choose_length(self, before: int, now: int) -> int:
+        """Return the length of whole blocks: long if programs come fast."""
+        ran, elapsed_ns = before - self._judged[0], now - self._judged[1]
+        if elapsed_ns >= _JUDGED_NS:
+            self._judged = before, now
+            most = _MOST_PER_S * elapsed_ns / 1e9
+            self._length = next((each for each in BLOCKS if ran <= most * each), BLOCKS[-1])
+        return self._length
+
+    @property
+    def last(self) -> int:
+        """The latest entry; 0 if there is none."""
+        return self.ring[(self.count - 1) % ENTRIES]
 
     def withdraw(self) -> None:
         """Remove the latest entry."""
-        self.ring[self.count & MASK] = 0
-        self.count -= 1
+        count = self.count - 1
+        begin = count % ENTRIES
+        self.ring[begin] = 0
+        if count < self._before:  # the block's first entry has been withdrawn before
+            self._before, self._until = count, count + 1
+            self._area.head[BEFORE] = count
+        self._set_positions(begin, begin + self._until - count)
 
 
 class SequenceFile:
@@ -92,20 +152,21 @@ class SequenceFile:
             rest = FILE_BYTES
             while rest:
                 rest -= os.write(fd, bytes(min(rest, 1 << 16)))
-            self._words = memoryview(mmap.mmap(fd, FILE_BYTES)).cast("Q")
+            words = memoryview(mmap.mmap(fd, FILE_BYTES)).cast("Q")
         finally:
             os.close(fd)
+        self._areas = [Area(words, index) for index in range(MOST_SEQUENCES)]
         self._turn = 0
         self._count = 0
         self._known: dict[tuple[Mesh, str, int], Sequence] = {}
         self._threads: dict[tuple[Mesh, str, int], int] = {}
-        self._spare = Sequence(-1, memoryview(bytearray(8 * ENTRIES)).cast("Q"))
+        self._spare = Sequence(-1, Area(memoryview(bytearray(FILE_BYTES)).cast("Q"), 0))
         self._identities: set[tuple[int, str]] = set()
 
     def close(self, reason: str) -> None:
         """Give up all sequences, and report why."""
-        for index in range(self._count):
-            self._words[WORDS * index + 1] = 1
+        for area in self._areas[: self._count]:
+            area.head[HAS_NO_ORDER] = 1
         self._link.send(NotRecording(reason))
 
     def begin_anew(self) -> None:
@@ -138,16 +199,16 @@ class SequenceFile:
         (platform, processes, devices), thread, _ = place
         key = zlib.crc32(repr(place).encode()) or 1
         self._link.send(RecordedSequence(key, platform, processes, devices, thread))
-        self._words[WORDS * index] = key
-        return Sequence(index, get_ring(self._words, index))
+        self._areas[index].head[KEY] = key
+        return Sequence(index, self._areas[index])
 
     def give_up_order(self, sequence: Sequence) -> None:
         """Record that the order of a sequence says nothing: it must not be compared."""
         if sequence.index >= 0:
-            self._words[WORDS * sequence.index + 1] = 1
+            self._areas[sequence.index].head[HAS_NO_ORDER] = 1
 
-    def make_bits(self, text: str, program: Program) -> int:
-        """Return the bits of entries of a program, and send its name to the agent.
+    def identify(self, text: str, program: Program) -> int:
+        """Return a program's identity, which is its entry, and send its name to the agent.
 
         Args:
             text: identifies the called function, and the shape of its first argument.
@@ -159,7 +220,7 @@ class SequenceFile:
             self._identities.add((identity, program.fingerprint))
             named = program.name, program.where, program.fingerprint
             self._link.send(RecordedProgram(identity, *named))
-        return identity << NUMBER_BITS
+        return identity
 
 
 def _get_role(ident: int) -> str:

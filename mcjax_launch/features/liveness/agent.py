@@ -1,12 +1,11 @@
-"""Polling of this host's processes for their main threads' positions, for the launcher."""
+"""Polling of this host's processes by a signal, for the launcher."""
 
 from __future__ import annotations
 
 from ...agent.part import AgentPart
-from ...agent.stacks import with_source
 from ...agent.system import system
-from ...machine.system import get_position_signal
-from .messages import PollPositions, RanksPolled, ThreadPosition
+from ...machine.system import get_liveness_signal
+from .messages import MainThreadRuns, MainThreadsPolled, PollMainThreads
 
 TYPE_CHECKING = False  # as typing's own, without importing it: an agent's start is waited for
 if TYPE_CHECKING:
@@ -17,7 +16,7 @@ if TYPE_CHECKING:
     from ...wire.messages import FromHook
 
 
-class PositionPoller(AgentPart):
+class MainThreadPoller(AgentPart):
     """Part that polls processes by a signal, which Python handles when the main thread runs it.
 
     A process that still waits where it waited at the last poll gets no other signal. A signal would
@@ -32,29 +31,28 @@ class PositionPoller(AgentPart):
 
     def on_message(self, message: Message | Raw) -> None:
         """Poll all processes that have joined, because the launcher has asked."""
-        assert isinstance(message, PollPositions)
-        blocked: dict[int, str] = {}
-        signum = get_position_signal()
-        for hook in self.agent.hooks.in_job:
-            where = system.find_blocking_call(hook.pid)
-            if where and self._asked.get(hook.pid) == where:
-                blocked[hook.rank] = where
-            elif system.handles(hook.pid, signum) and system.signal_without_interrupting(
-                hook.pid, signum
-            ):
-                blocked[hook.rank] = self._asked[hook.pid] = where
-        self.agent.link.send(RanksPolled(tuple(blocked), tuple(blocked.values())))
+        assert isinstance(message, PollMainThreads)
+        polled = tuple(hook.rank for hook in self.agent.hooks.in_job if self._poll(hook.pid))
+        self.agent.link.send(MainThreadsPolled(polled))
+
+    def _poll(self, pid: int) -> bool:
+        where, signum = system.find_blocking_call(pid), get_liveness_signal()
+        if where and self._asked.get(pid) == where:
+            return True
+        if system.handles(pid, signum) and system.signal_without_interrupting(pid, signum):
+            self._asked[pid] = where
+            return True
+        return False
 
     def on_hook_message(self, hook: HookConnection, said: FromHook) -> None:
-        """Pass on a process's answer, with source lines."""
-        if isinstance(said.message, ThreadPosition):
+        """Pass on a process's answer."""
+        if isinstance(said.message, MainThreadRuns):
             self._asked.pop(hook.pid, None)
-            calls = "\n".join(with_source(said.message.calls.splitlines()))
-            self.agent.link.send(said.copy_with(message=said.message.copy_with(calls=calls)))
+            self.agent.link.send(said)
 
     def on_hook_loss(self, hook: HookConnection) -> None:
         """Forget a process that is gone."""
         self._asked.pop(hook.pid, None)
 
 
-PART = PositionPoller
+PART = MainThreadPoller
