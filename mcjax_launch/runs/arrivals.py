@@ -128,7 +128,7 @@ class _Period:
         return sorted(found, key=lambda each: (-each.waited, each.rank))
 
 
-class Arrivals:
+class ProgramArrivals:
     """Times at which the ranks of a mesh came to its programs.
 
     Args:

@@ -12,7 +12,7 @@ from array import array
 from collections.abc import Collection, Mapping, Sequence
 from enum import Enum, auto
 
-from mcjax_launch.runs.arrivals import Arrivals
+from mcjax_launch.runs.arrivals import ProgramArrivals
 from mcjax_launch.runs.spmd import format_title
 from mcjax_launch.wire.value import Value
 
@@ -384,7 +384,7 @@ class ProgramSequences:
     def __init__(self) -> None:
         self.names = ProgramNames()
         self.meshes: dict[tuple[int, int], MeshSequence] = {}
-        self.arrivals: dict[tuple[int, int], Arrivals] = {}
+        self.arrivals: dict[tuple[int, int], ProgramArrivals] = {}
 
     @property
     def differences(self) -> list[tuple[MeshSequence, Difference]]:

@@ -6,7 +6,7 @@ from told import Told
 
 from mcjax_launch.diagnosis.rules import apply_rules
 from mcjax_launch.diagnosis.view import Fact, Occasion, View
-from mcjax_launch.runs.arrivals import Arrivals
+from mcjax_launch.runs.arrivals import ProgramArrivals
 from mcjax_launch.runs.sequences import ProgramSequences
 
 STEP, LOSS = 1, 2
@@ -34,7 +34,7 @@ def make(ranks: int) -> ProgramSequences:
     sequences = ProgramSequences()
     sequences.names.record(STEP, "jit_step", "train.py:30", "s")
     sequences.names.record(LOSS, "jit_loss", "train.py:31", "l")
-    sequences.arrivals[KEY] = Arrivals(range(ranks))
+    sequences.arrivals[KEY] = ProgramArrivals(range(ranks))
     return sequences
 
 

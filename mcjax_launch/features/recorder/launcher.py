@@ -19,7 +19,7 @@ from mcjax_launch.features.recorder.messages import (
 )
 from mcjax_launch.launcher.part import JobLauncher, LauncherPart
 from mcjax_launch.ranks import format_ranks
-from mcjax_launch.runs.arrivals import Arrivals
+from mcjax_launch.runs.arrivals import ProgramArrivals
 from mcjax_launch.runs.rank_run import RankRun
 from mcjax_launch.runs.sequences import MeshSequence, ProgramSequences
 from mcjax_launch.runs.stop_reasons import diverged
@@ -134,7 +134,7 @@ class SequenceComparison(LauncherPart):
             members = self._state.find_members(run, described.platform, described.processes)
             mine = members.intersection(self._state.ranks) - self._deaf
             mesh = meshes[place] = MeshSequence(described.thread, mine)
-            self._sequences.arrivals[place] = Arrivals(mine)
+            self._sequences.arrivals[place] = ProgramArrivals(mine)
         if mesh.is_compared and not entries.has_order:
             mesh.is_compared = False
             ranks = format_ranks(mesh.members)
@@ -151,7 +151,11 @@ class SequenceComparison(LauncherPart):
         self._state.record_programs(entries.rank, self._sequences.count(entries.rank), now)
 
     def _record_times(
-        self, arrivals: Arrivals, rank: int, times: "Iterable[tuple[int, int, float]]", now: float
+        self,
+        arrivals: ProgramArrivals,
+        rank: int,
+        times: "Iterable[tuple[int, int, float]]",
+        now: float,
     ) -> None:
         """Record when a rank came to programs, and report ranks that come late."""
         uncertain_s = sorted(clock.uncertain_s for clock in self._clocks.values())

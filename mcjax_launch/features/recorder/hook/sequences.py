@@ -66,7 +66,8 @@ class Sequence:
         self._before = self._until = 0  # number of the last program before the block, and in it
         self._length = BLOCKS[0]  # of whole blocks; and number and time when it was judged
         self._judged = 0, time.monotonic_ns()
-        self._set_positions(0, 0)
+        self._positions = iter(range(0))  # in the ring, of the rest of the block
+        self.next = self._positions.__next__
 
     def _set_positions(self, begin: int, end: int) -> None:
         self._positions = iter(range(begin, end))
