@@ -56,32 +56,44 @@ if jax.process_index() == 0:
     print("us", (time.perf_counter() - began) * 1e6)
 """
 # The recorder is switched off and on in turn: the machine's noise is the same for both.
-_CALLS = """
+_IN_TURN = """
 import sys, time
 import jax
 import jax.numpy as jnp
-from jax.experimental import multihost_utils
+from jax.sharding import NamedSharding, PartitionSpec
 jax.distributed.initialize()
 mesh = jax.make_mesh((jax.device_count(),), ("a",))
-x = multihost_utils.host_local_array_to_global_array(
-    jnp.ones((2, 2)), mesh, jax.sharding.PartitionSpec("a"))
-step = jax.jit(lambda x: x + 1)
-step(x).block_until_ready()
+def put(shape, *axes):
+    sharding = NamedSharding(mesh, PartitionSpec(*axes))
+    return jax.make_array_from_callback(shape, sharding, lambda at: jnp.ones(shape)[at] / 64)
+add, x = jax.jit(lambda x: x + 1), put((2, 2), "a")
+@jax.jit
+def update(weights, x, y):
+    def loss(weights):
+        h = x
+        for w in weights:
+            h = jnp.tanh(h @ w)
+        return ((h - y) ** 2).mean()
+    return jax.tree.map(lambda w, g: w - 0.1 * g, weights, jax.grad(loss)(weights))
+weights, batch = [put((64, 64)), put((64, 64))], put((64, 64), "a")
+calls, rounds = map(int, sys.argv[1:])
 monitoring = sys.monitoring
 tool = next(tool for tool in (4, 3) if monitoring.get_tool(tool) == "mcjax-launch")
-def measure(calls=100):
-    began = time.thread_time()
+def measure(calls):
+    global weights
+    began = CLOCK()
     for _ in range(calls):
-        y = step(x)
-    used = time.thread_time() - began
-    y.block_until_ready()
+        weights = RUN
+    used = CLOCK() - began
+    jax.block_until_ready(weights)
     return used / calls * 1e6
+measure(1)
 best = {}
-for number in range(600):
+for number in range(rounds):
     on = number % 2
     monitoring.set_events(tool, monitoring.events.CALL if on else 0)
     measure(5)
-    best[on] = min(best.get(on, 1e9), measure())
+    best[on] = min(best.get(on, 1e9), measure(calls))
 if jax.process_index() == 0:
     print("off", best[0], "on", best[1])
 """
@@ -137,19 +149,24 @@ def spmd(bench: Bench) -> list[Measure]:
             "without the record": partial(measure, without),
         }
         found.append(Measure(title, unit, bench.in_turn(15, ways)))
-    return [*found, _calls(bench), *_gate(bench)]
+    title = "one call of a jitted function, 2 ranks"
+    found.append(_in_turn(bench, title, "add(x)", "time.thread_time", 100, 600))
+    title, step = "one small training step of 2 ranks", "update(weights, batch, batch)"
+    found.append(_in_turn(bench, title, step, "time.perf_counter", 50, 200))
+    return [*found, *_gate(bench)]
 
 
-def _calls(bench: Bench) -> Measure:
-    """Measure the processor time of a call of a jitted function over two processes."""
-    program = bench.write("calls.py", _CALLS)
+def _in_turn(bench: Bench, title: str, call: str, clock: str, calls: int, rounds: int) -> Measure:
+    """Measure a call with and without the recorder."""
+    text = _IN_TURN.replace("RUN", call).replace("CLOCK", clock)
+    program = bench.write("in_turn.py", text)
     found: dict[str, list[float]] = {OURS: [], "by hand": []}
     for _ in range(5):
-        command = [*bench.ours, "-n", "2", "-d", "1", program]
+        command = [*bench.ours, "-n", "2", "-d", "1", program, str(calls), str(rounds)]
         words = subprocess.run(command, check=True, capture_output=True).stdout.decode().split()
         found[OURS].append(float(words[words.index("on") + 1]))
         found["by hand"].append(float(words[words.index("off") + 1]))
-    return Measure("one call of a jitted function, 2 ranks", "us", found)
+    return Measure(title, "us", found)
 
 
 def _gate(bench: Bench) -> list[Measure]:
