@@ -567,20 +567,15 @@ def test_a_different_program_is_marked(browse: Browse) -> None:
 
 
 def test_page_shows_slow_ranks(browse: Browse) -> None:
-    """A strip for what each rank did, until its program is over; what is unknown has a gap."""
     made = succeeded(4, [])
-    words = "rank 1 is slow: the others waited 71 % of the time for it"
-    made["attempts"][0]["slow"] = [{"rank": 1, "waited": 0.71, "words": words}]
-    own = made["attempts"][0]["ranks"][1]
-    own.update(leaving_s=90.0, looks=[
-        [10.0, "compiling", ""], [20.0, "elsewhere", "in load at data.py:41"], [60.0, "", ""],
-        [70.0, "jax", ""], [95.0, "elsewhere", ""],
-    ])  # fmt: skip
+    words = "rank 1 came late to 97 % of 1,200 runs of jit(step) at train.py:30, by 12 ms"
+    made["attempts"][0]["slow"] = [
+        {"rank": 1, "late": 0.97, "behind_s": 0.012, "waited": 0.71, "words": words}
+    ]
     [dom] = browse(View(made))
     assert rows(dom)[0] == 1 and "Rank 1 " in side(dom)
-    assert re.findall(r'class="look (\w+)"', row(dom, 1)) == ["compiling", "elsewhere", "jax"]
     assert ["slow</span>" in row(dom, rank) for rank in range(4)] == [False, True, False, False]
-    assert words in side(dom) and " elsewhere 57 % " in " ".join(side(dom).split())
+    assert words in side(dom)
     assert words in text_of(dom, "slow")
 
 
