@@ -165,8 +165,9 @@ class ProgramArrivals:
             if len(known) == len(self._members):
                 del self._pending[number]
                 self._add(_Moment(number, program, known))
-        for number in sorted(self._pending)[:-_MOST_PENDING]:
-            del self._pending[number]
+        if len(self._pending) > _MOST_PENDING:
+            for number in sorted(self._pending)[: _MOST_PENDING // 2]:
+                del self._pending[number]
 
     def _add(self, moment: _Moment) -> None:
         latest, self._latest = self._latest, moment

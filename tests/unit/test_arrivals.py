@@ -140,3 +140,13 @@ def test_ranks_may_report_in_any_order_and_leave_programs_out() -> None:
         come(sequences, 1, number, number * 100 + 20)
     come(sequences, 5, 1, 0)  # of another mesh
     assert say(sequences) == [late(1, 100, "20 ms", 20, "198")]
+
+
+def test_times_that_not_all_ranks_have_are_forgotten() -> None:
+    sequences = make(2)
+    for number in range(1, 20_001):
+        come(sequences, 0, number, number * 100)
+    come(sequences, 1, 1, 0)
+    for number in range(19_001, 19_201):
+        come(sequences, 1, number, number * 100 + 20)
+    assert say(sequences) == [late(1, 100, "20 ms", 20)]
