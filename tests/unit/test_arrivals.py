@@ -132,6 +132,16 @@ def test_slow_rank_is_told_once_during_the_run_and_at_the_end() -> None:
     assert " at train.py:30 for a time, by 30 ms: " in words
 
 
+def test_at_most_three_slow_ranks_of_a_mesh_are_told() -> None:
+    told = Told([], 9)
+    told.state.sequences = play(*[0] * 5, 20, 30, 40, 50, programs=1500)
+    told.announcer.record_fact(Fact.ARRIVAL, told.now)
+    told.happens(10.0)
+    named = [note.partition(" came late")[0] for note in told.notes]
+    assert sorted(named) == ["rank 6", "rank 7", "rank 8"]
+    assert len(say(told.state.sequences)) == 3
+
+
 def test_ranks_may_report_in_any_order_and_leave_programs_out() -> None:
     sequences = make(2)
     for number in range(1, 201):

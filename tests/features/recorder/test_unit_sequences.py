@@ -143,6 +143,20 @@ def test_programs_that_all_have_run_are_forgotten() -> None:
     assert "program 1,004 of this mesh" in line
 
 
+def test_programs_that_replace_forgotten_ones_are_shown() -> None:
+    """No comparison is possible then, but the last programs of the rank are known."""
+    sequences = make(("fu" * 500, "fu" * 500))
+    sequences.compare((), LATER, 1)
+    sequences.meshes[KEY].add(0, 901, list(map(ord, "fu" * 18 + "eg")), LATER)
+    last = sequences.list_last(0, 3)
+    assert [(number, str(name)) for number, name in last] == [
+        (937, "jit(evaluate) at train.py:20"),
+        (938, LINES["f"]),
+    ]
+    sequences.compare((), LATER + 5, 1)
+    assert sequences.differences == []
+
+
 def test_lost_programs_are_left_out() -> None:
     sequences = make(("fufu", "fufu"))
     mesh = sequences.meshes[KEY]
