@@ -375,12 +375,19 @@ def _child(pid: int) -> int:
         return 0
 
 
-def test_closed_output_of_a_silent_job_ends_it(jobs: Jobs) -> None:
-    running = jobs.start("-n", 2, *bash(WAIT))
+@pytest.mark.parametrize("errors_are_seen", [False, True])
+def test_closed_output_of_a_silent_job_ends_it(jobs: Jobs, *, errors_are_seen: bool) -> None:
+    """Also if errors go to a terminal, as in `mcjax-launch ... | head`."""
+    screen, terminal = os.openpty()
+    errors = terminal if errors_are_seen else subprocess.PIPE
+    running = jobs.start("-n", 2, *bash(WAIT), stderr=errors)
     running.read_until("ready", 2)
     assert running.process.stdout is not None
     running.process.stdout.close()
+    running.process.stdout = None
     assert running.process.wait(20) == 141
+    for fd in (screen, terminal):
+        os.close(fd)
 
 
 def test_closed_output_of_a_printing_job_ends_it(jobs: Jobs) -> None:

@@ -183,6 +183,14 @@ def test_mixed_noise_leaves_only_other_text() -> None:
         assert shown(chunks, OUT, NoiseFilter()) == b"0: \n0: 3\n"
 
 
+def test_line_of_another_rank_is_not_the_rest_of_mixed_noise() -> None:
+    mixed = f"[Gloo] Rank {CONNECTED}{CONNECTED[12:]}\n".encode()
+    noise = NoiseFilter()
+    assert passed(noise, OUT, mixed, 0.0) == b""
+    assert passed(noise, Stream(1, frames.STDOUT), b"1\n\n", 0.0) == b"1\n\n"
+    assert passed(noise, OUT, b"\n", 0.0) == b""
+
+
 def test_partly_shown_line_is_shown_whole() -> None:
     unfinished, noise = UnfinishedLines(get_patience_s), NoiseFilter()
     assert unfinished.feed(OUT, b"[Gloo] Ra", 0.0) == []

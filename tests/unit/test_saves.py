@@ -295,10 +295,15 @@ def test_nothing_starts_until_every_syntax_error_is_corrected(desk: Desk) -> Non
     assert desk.after(0.2) == ""
     desk.save("b.py")
     assert desk.after(0.2) == ""
-    assert desk.said == ["a.py:1: SyntaxError: '(' was never closed"] * 2
+    desk.save("c.py", "(")
+    assert desk.after(0.2) == ""
+    never = "SyntaxError: '(' was never closed"
+    assert desk.said == [f"{name}.py:1: {never}" for name in "aaac"]
+    desk.save("c.py", "()")
+    assert desk.after(0.2) == ""
     assert not desk.saves.is_ready
     desk.save("a.py", "()")
-    assert desk.after(0.2) == "a.py and b.py have changed: starting again"
+    assert desk.after(0.2) == "a.py and 2 other files have changed: starting again"
 
 
 @pytest.mark.parametrize(
