@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import os
 import socket
-import sys
 import time
 
 from ..machine.loop import READ, Loop
 from ..machine.system import get_others_signal
 from ..wire import hook_messages
-from ..wire.codec import Malformed, to_json
+from ..wire.codec import Malformed
+from ..wire.line import send
 from ..wire.messages import FromHook
 from .stacks import THREADS, Pieces, select_main_thread, waits_for_a_thread, with_source
 from .system import system
@@ -93,12 +93,7 @@ class HookConnection:
 
     def send(self, message: Message, descriptors: Sequence[int] = ()) -> None:
         """Send a message with file descriptors; drop it if the process does not read or is gone."""
-        data = b"".join(fd.to_bytes(4, sys.byteorder) for fd in descriptors)
-        rights = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, data)] if data else []
-        try:
-            self._connection.sendmsg([to_json(message).encode() + b"\n"], rights)
-        except OSError:
-            pass
+        send(self._connection, message, descriptors)
 
     def add_stack_line(self, line: str) -> None:
         """Record a line of a stack dump, and whether the dump comes from a crash."""

@@ -5,14 +5,13 @@ from __future__ import annotations
 import fcntl
 import os
 import socket
-import sys
 import tempfile
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from mcjax_launch.errors import LaunchError
 from mcjax_launch.features.session.messages import Submit
-from mcjax_launch.wire.codec import to_json
+from mcjax_launch.wire.line import send
 
 if TYPE_CHECKING:
     from mcjax_launch.api.packing import PackedCall
@@ -55,12 +54,7 @@ class CallChannel:
 
     def send(self, message: Message, descriptors: Sequence[int] = ()) -> None:
         """Send a message; drop it if the launcher is gone."""
-        data = b"".join(fd.to_bytes(4, sys.byteorder) for fd in descriptors)
-        rights = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, data)] if data else []
-        try:
-            self._ours.sendmsg([to_json(message).encode() + b"\n"], rights)
-        except OSError:
-            pass
+        send(self._ours, message, descriptors)
 
     @property
     def theirs(self) -> int:

@@ -62,9 +62,6 @@ class Session:
         self._changed = threading.Condition(threading.RLock())
         self._cancelled: threading.Event | None = None  # of the running call
         self._is_closed = self._is_ready = False
-        self._ranks = CalledRanks(self._keywords, argv=self._argv)
-        self._progress = CallProgress((), 0)
-        self._ending = weakref.finalize(self, self._ranks.job.stop, now=True)
         self._begin()
 
     # --- for the caller ---
@@ -230,7 +227,8 @@ class Session:
             LaunchError: the job was refused before it began.
 
         """
-        ranks = self._ranks
+        self._ranks = ranks = CalledRanks(self._keywords, argv=self._argv)
+        self._ending = weakref.finalize(self, ranks.job.stop, now=True)
         # The job's thread must not keep this object alive.
         this = weakref.ref(self)
         ranks.values.on_answer = lambda rank: _notify(this, rank)
@@ -251,8 +249,6 @@ class Session:
         self._ranks.job.discard()
         self._ending.detach()
         self._is_ready = False
-        self._ranks = CalledRanks(self._keywords, argv=self._argv)
-        self._ending = weakref.finalize(self, self._ranks.job.stop, now=True)
         self._begin()
 
     def _wait_until_ready(self) -> None:
@@ -331,7 +327,7 @@ class Session:
         """
         with self._calling:
             self._wait_until_ready()
-            chosen = _select_ranks(ranks, self.processes)
+            chosen = select_ranks(ranks, self.processes)
             if cancelled is not None and cancelled.is_set():
                 return []
             self._progress = CallProgress(chosen, time.monotonic())
@@ -417,8 +413,8 @@ def _notify(session: weakref.ref[Session], change: int | Waiting | None) -> None
         alive.on_change(change)
 
 
-def _select_ranks(ranks: Ranks, count: int) -> Sequence[int]:
-    """Return the numbers of ranks, in ascending order.
+def select_ranks(ranks: Ranks, count: int) -> Sequence[int]:
+    """Return the numbers of ranks out of `count`, in ascending order.
 
     Raises:
         LaunchError: there is no such rank, or the text is no set of ranks.

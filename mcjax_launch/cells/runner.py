@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -10,15 +11,13 @@ from typing import Any
 
 from mcjax_launch.api.call_failed import CallFailed
 from mcjax_launch.api.events import Event, Line
-from mcjax_launch.api.session import Session
+from mcjax_launch.api.session import Session, select_ranks
 from mcjax_launch.cells.folding import Bundle, Folding, Printed, group_shown, prefix_lines
 from mcjax_launch.console.prefix import Prefixes
 from mcjax_launch.errors import LaunchError
-from mcjax_launch.ranks import format_ranks, group_by_key, parse_ranges
+from mcjax_launch.ranks import group_by_key
 from mcjax_launch.wire.source_lines import is_jax
 
-#: Called with each line to print.
-Print = Callable[[Printed], object]
 # Begins a frame in a traceback.
 _FRAME = '  File "'
 # Completes a name as Python's own prompt does.
@@ -36,7 +35,6 @@ class CellRunner:
 
     Args:
         keywords: keywords of `session`.
-        show_line: called in the thread that runs cells, with each line.
         prefixes: style of the prefixes of lines.
         argv: `sys.argv[1:]` of the ranks, in which placeholders are filled in.
 
@@ -48,12 +46,10 @@ class CellRunner:
     def __init__(
         self,
         keywords: Mapping[str, Any],
-        show_line: Print,
         prefixes: Prefixes,
         argv: Sequence[str] = (),
     ) -> None:
         self._arrived: SimpleQueue[Line | Event | None] = SimpleQueue()
-        self._show_line = show_line
         self._prefixes = prefixes
         self._is_awaiting = self._is_closing = False
         own = {"echo": False, "on_line": self._arrived.put, "on_event": self._add_event}
@@ -86,7 +82,7 @@ class CellRunner:
             LaunchError: there is no such rank, or the ranks have ended.
 
         """
-        chosen = select_ranks(ranks, self.session.processes)
+        chosen = select_ranks(ranks or None, self.session.processes)
         shown = self._await(lambda: self.session.show(source, chosen, name), len(chosen))
         return group_shown(chosen, shown)
 
@@ -165,7 +161,7 @@ class CellRunner:
         elif isinstance(arrived, Event) and arrived.rank is not None:
             self._print(folding.end_job(arrived.rank, time.monotonic()))
         elif isinstance(arrived, Event):
-            self._show_line(Printed(self._prefixes.format_own_line(arrived.text), True))
+            print_line(Printed(self._prefixes.format_own_line(arrived.text), True))
         return arrived is None
 
     def _add_event(self, event: Event) -> None:
@@ -175,25 +171,12 @@ class CellRunner:
 
     def _print(self, lines: Sequence[Printed]) -> None:
         for line in lines:
-            self._show_line(line)
+            print_line(line)
 
 
-def select_ranks(ranks: str, count: int) -> list[int]:
-    """Return the numbers of the ranks that a text stands for; "" stands for all.
-
-    Raises:
-        LaunchError: there is no such rank, or the text is no set of ranks.
-
-    """
-    if not ranks:
-        return list(range(count))
-    try:
-        chosen = sorted(parse_ranges(ranks))
-    except ValueError as error:
-        raise LaunchError(f"ranks: {error}") from None
-    if chosen[-1] >= count:
-        raise LaunchError(f"ranks: {ranks} is not among {format_ranks(range(count))}")
-    return chosen
+def print_line(line: Printed) -> None:
+    """Print a line, with its newline, to standard output or error."""
+    print(line.text, end="", file=sys.stderr if line.is_error else sys.stdout, flush=True)
 
 
 def _drop_jax(traceback: str) -> str:

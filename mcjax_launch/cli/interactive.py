@@ -9,15 +9,16 @@ import signal
 import sys
 from collections.abc import Collection, Iterator
 from importlib.util import decode_source
-from typing import TextIO
 
 from mcjax_launch.api.call_failed import CallFailed
 from mcjax_launch.api.result import JobFailed
+from mcjax_launch.api.session import select_ranks
 from mcjax_launch.cells.folding import PLAIN, Printed, prefix_lines
 from mcjax_launch.cells.keywords import make_keywords
-from mcjax_launch.cells.runner import CellRunner, format_failure, select_ranks
+from mcjax_launch.cells.runner import CellRunner, format_failure, print_line
 from mcjax_launch.cli.statements import Statements
 from mcjax_launch.console.prefix import Prefixes
+from mcjax_launch.detached.folders import get_state_folder
 from mcjax_launch.errors import LaunchError
 from mcjax_launch.job.job import Job
 from mcjax_launch.options.options import Options
@@ -53,7 +54,7 @@ def interact(options: Options, given: Collection[str]) -> int:
     keywords = make_keywords(options, [name for name in given if name not in _OWN])
     _take_signals()
     argv = _complete_argv(options) if program else ()
-    runner = CellRunner(keywords, _print, prefixes, argv)
+    runner = CellRunner(keywords, prefixes, argv)
     try:
         runner.begin()
         prompt = Prompt(runner, prefixes)
@@ -141,18 +142,18 @@ class Prompt:
         That is 0, whatever has failed, unless the ranks were told to exit with another.
         """
         processes = format_count(self._runner.session.processes, "rank")
-        _write(f"{processes}; %ranks 0,2 chooses some, Ctrl-C interrupts, Ctrl-D ends\n")
+        print(f"{processes}; %ranks 0,2 chooses some, Ctrl-C interrupts, Ctrl-D ends", flush=True)
         statements = Statements(typed=True)
         while True:
             prefix = f"[{self._ranks}] " if self._ranks else ""
             try:
                 line = input(prefix + (_MORE if statements.has_begun else _PROMPT))
             except EOFError:
-                _write("\n")
+                print(flush=True)
                 return 0
             except KeyboardInterrupt:
                 statements.flush()
-                _write("\nKeyboardInterrupt\n")
+                print("\nKeyboardInterrupt", flush=True)
                 continue
             self._status = 0
             if not self._feed(statements, line):
@@ -190,7 +191,7 @@ class Prompt:
         self._status = failed[0] if failed else self._status
         for code, ranks in group_by_key(zip(codes, range(len(codes)), strict=True)).items():
             if isinstance(code, str):
-                _print(Printed(prefix_lines(code, ranks, self._prefixes), True))
+                print_line(Printed(prefix_lines(code, ranks, self._prefixes), True))
         return False
 
     def _is_exit(self, error: CallFailed) -> bool:
@@ -208,13 +209,13 @@ class Prompt:
 
     def _refuse(self, why: str) -> None:
         self._status = exit_status.FAILED
-        _print(Printed(self._prefixes.format_own_line(why), True))
+        print_line(Printed(self._prefixes.format_own_line(why), True))
 
     def _choose(self, ranks: str) -> None:
         """Choose the ranks that run the next statements; "" or "all" for all."""
         ranks = "" if ranks == "all" else ranks
         try:
-            chosen = select_ranks(ranks, self._runner.session.processes)
+            chosen = select_ranks(ranks or None, self._runner.session.processes)
         except LaunchError as error:
             self._refuse(str(error))
         else:
@@ -237,11 +238,11 @@ class Prompt:
             if not (is_regular_end(error) if name else self._is_exit(error)):
                 self._status = exit_status.FAILED
                 for text in format_failure(error, self._prefixes):
-                    _print(Printed(text, True))
+                    print_line(Printed(text, True))
             return error
         for bundle, ranks in shown:
             text = prefix_lines(bundle[PLAIN], ranks, self._prefixes)
-            _print(Printed(text, False))
+            print_line(Printed(text, False))
         return None
 
 
@@ -252,14 +253,6 @@ def is_regular_end(error: CallFailed) -> bool:
     )
 
 
-def _print(line: Printed) -> None:
-    _write(line.text, sys.stderr if line.is_error else sys.stdout)
-
-
-def _write(text: str, stream: TextIO | None = None) -> None:
-    print(text, end="", file=stream or sys.stdout, flush=True)
-
-
 # --- editing of lines ---
 
 
@@ -268,10 +261,11 @@ def _line_editing(runner: CellRunner) -> Iterator[None]:
     """Give `input` a history, which is kept, and completion of the first rank's names."""
     try:
         import readline
-    except ImportError:  # Python was built without it
+
+        path = os.path.join(os.path.dirname(get_state_folder()), "history")
+    except (ImportError, LaunchError):  # Python was built without it, or there is no folder
         yield
         return
-    path = _get_history_path()
     with contextlib.suppress(OSError):
         readline.read_history_file(path)
     readline.set_history_length(_MOST_HISTORY)
@@ -290,8 +284,3 @@ def _line_editing(runner: CellRunner) -> Iterator[None]:
         with contextlib.suppress(OSError):
             os.makedirs(os.path.dirname(path), mode=0o700, exist_ok=True)
             readline.write_history_file(path)
-
-
-def _get_history_path() -> str:
-    state = os.environ.get("XDG_STATE_HOME") or os.path.expanduser("~/.local/state")
-    return os.path.join(state, "mcjax-launch", "history")

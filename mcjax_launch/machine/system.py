@@ -34,7 +34,7 @@ _MOST_TEXT = 1 << 16
 
 
 def read_system_text(path: str) -> str:
-    """Return a small system file's text, stripped of white space; "" if it cannot be read."""
+    """Return a small file's text, stripped of white space; "" if it cannot be read."""
     try:
         with open(path, encoding="utf-8", errors="replace") as file:
             return file.read(_MOST_TEXT).strip()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shlex
-import sys
 from collections.abc import Sequence
 from typing import Any
 
@@ -16,7 +15,7 @@ from IPython.display import display
 
 from mcjax_launch.api.call_failed import CallFailed
 from mcjax_launch.api.result import JobFailed
-from mcjax_launch.cells.folding import PLAIN, Bundle, Printed, prefix_lines
+from mcjax_launch.cells.folding import PLAIN, Bundle, prefix_lines
 from mcjax_launch.cells.keywords import make_keywords
 from mcjax_launch.cells.runner import CellRunner, format_failure
 from mcjax_launch.cli.command import command, list_options_from
@@ -107,7 +106,7 @@ class RankMagics(Magics):
         if self._runner is not None and not self._runner.is_over:
             raise LaunchError(f"{self._describe()}; %mcjax stop ends them first")
         self.stop()
-        runner = CellRunner(keywords, _print, self._prefixes, argv)
+        runner = CellRunner(keywords, self._prefixes, argv)
         self._runner, self._words = runner, words
         try:
             runner.begin()
@@ -184,7 +183,3 @@ def _parse_words(words: list[str]) -> tuple[dict[str, Any], Sequence[str]]:
 
 def _get_notes(error: BaseException) -> list[str]:
     return getattr(error, "__notes__", [])
-
-
-def _print(line: Printed) -> None:
-    print(line.text, end="", file=sys.stderr if line.is_error else sys.stdout, flush=True)

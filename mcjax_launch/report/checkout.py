@@ -8,11 +8,11 @@ import subprocess
 from typing import Any
 
 from mcjax_launch.job.job import Job
+from mcjax_launch.machine.system import read_system_text
 
 # For the end of a job that was shorter than git's look at a huge checkout.
 _ANSWERS_S = 3.0
 _COMMIT = re.compile("[0-9a-f]{40,64}")
-_MOST_BYTES = 4096
 # git starts no process that stays, writes nothing, and takes no other repository for this one.
 _STATUS = ("-c", "core.fsmonitor=false", "status", "--porcelain", "--untracked-files=no")
 
@@ -76,26 +76,17 @@ def _wait_for_status(git: subprocess.Popen[bytes]) -> bool | None:
 def _read_commit(root: str) -> str:
     """Return the commit that a checkout is at, without git; "" if it has none, or is unknown."""
     folder = os.path.join(root, ".git")
-    if link := _read_line(folder):  # `gitdir: ...`, of a worktree or a submodule
+    if link := read_system_text(folder):  # `gitdir: ...`, of a worktree or a submodule
         folder = os.path.join(root, link.partition(": ")[2])
-    head = _read_line(os.path.join(folder, "HEAD"))
+    head = read_system_text(os.path.join(folder, "HEAD"))
     _, is_branch, branch = head.partition("ref: ")
     if not is_branch:
         return head if _COMMIT.fullmatch(head) else ""
-    common = os.path.join(folder, _read_line(os.path.join(folder, "commondir")))
+    common = os.path.join(folder, read_system_text(os.path.join(folder, "commondir")))
     for place in (folder, common):
-        if _COMMIT.fullmatch(commit := _read_line(os.path.join(place, branch))):
+        if _COMMIT.fullmatch(commit := read_system_text(os.path.join(place, branch))):
             return commit
     return _find_packed(os.path.join(common, "packed-refs"), branch)
-
-
-def _read_line(path: str) -> str:
-    """Return the first line of a file; "" if there is none."""
-    try:
-        with open(path, encoding="utf-8", errors="replace") as file:
-            return file.readline(_MOST_BYTES).strip()
-    except OSError:
-        return ""
 
 
 def _find_packed(path: str, branch: str) -> str:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import _socket  # without socket's own imports
 import os
+import sys
 
 from .codec import Malformed, to_json
 from .hook_messages import Hello
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from typing import TypeVar
 
     from .codec import Message
@@ -79,6 +81,16 @@ class AgentLine:
     def close(self) -> None:
         """Close the connection."""
         self._socket.close()
+
+
+def send(connection: _socket.socket, message: Message, descriptors: Sequence[int] = ()) -> None:
+    """Send a message with file descriptors; drop it if the other end does not read or is gone."""
+    data = b"".join(fd.to_bytes(_DESCRIPTOR_BYTES, sys.byteorder) for fd in descriptors)
+    rights = [(_socket.SOL_SOCKET, _socket.SCM_RIGHTS, data)] if data else []
+    try:
+        connection.sendmsg([to_json(message).encode() + b"\n"], rights)
+    except OSError:
+        pass
 
 
 def receive(connection: _socket.socket, most: int, flags: int = 0) -> tuple[bytes, list[int]]:

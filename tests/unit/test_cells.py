@@ -8,9 +8,10 @@ import pytest
 from mcjax_launch.api.call_failed import CallFailed, RankError
 from mcjax_launch.api.events import Line
 from mcjax_launch.api.keywords import make_options
+from mcjax_launch.api.session import select_ranks
 from mcjax_launch.cells.folding import Folding, group_shown, prefix_lines
 from mcjax_launch.cells.keywords import make_keywords
-from mcjax_launch.cells.runner import format_failure, select_ranks
+from mcjax_launch.cells.runner import format_failure
 from mcjax_launch.cli.interactive import is_regular_end
 from mcjax_launch.cli.statements import Statements
 from mcjax_launch.console.prefix import Prefixes
@@ -154,7 +155,7 @@ def test_programs_that_exit_without_a_failure_have_not_failed(
 
 
 def test_ranks_of_a_cell_are_chosen() -> None:
-    assert select_ranks("", 3) == [0, 1, 2]
+    assert list(select_ranks(None, 3)) == [0, 1, 2]
     assert select_ranks("0,2", 3) == [0, 2]
     for wrong in ("3", "x"):
         with pytest.raises(LaunchError, match="ranks: "):
