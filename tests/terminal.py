@@ -12,6 +12,7 @@ import time
 from collections.abc import Sequence
 
 from jobs import LAUNCHER, LIMIT_S, Jobs
+from screen import Screen
 
 ROWS, COLUMNS = 30, 120
 #: pdb's in any rank.
@@ -89,6 +90,12 @@ class Terminal(Keyboard):
             os.close(self.fd)
             os.login_tty(self._theirs)
             os.execvpe(words[0], words, environment)
+
+    def read_screen(self) -> list[str]:
+        """Return the rows that are to be seen, without empty ones."""
+        screen = Screen(COLUMNS, ROWS)
+        screen.write(self.shown.replace("\r\n", "\n"))
+        return [row for row in screen.rows if row]
 
     def resize(self, rows: int, columns: int) -> None:
         fcntl.ioctl(self.fd, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))

@@ -1,14 +1,18 @@
 """Terminals that return to a detached job, and leave: the status row, keys."""
 
 import os
+import re
+import shlex
 from collections.abc import Callable
 from pathlib import Path
 
-from detached import DetachedJobs
-from jobs import eventually
+import pytest
+from detached import PROGRAM, DetachedJobs
+from jobs import LAUNCHER, eventually
 from terminal import Terminal
 
 START = Callable[..., Terminal]
+STATUS = re.compile(r"mcjax-launch: \d+ s")
 
 
 def test_attached_terminal_shows_the_status_and_stacks(
@@ -45,6 +49,30 @@ def test_closing_the_terminals_does_not_end_the_job(
     again.until(f"job {job_id} continues: mcjax-launch --attach {job_id} returns to it")
     assert again.finish() == 130
     assert detached.jobs.run("--stop", job_id).status == 0
+
+
+@pytest.mark.parametrize("returns", [False, True])
+def test_stopped_job_leaves_the_screen_to_the_shell(
+    detached: DetachedJobs, tmp_path: Path, at_terminal: START, *, returns: bool
+) -> None:
+    """With Ctrl-Z, until `fg`: of a job that is attached, and of a terminal that returns."""
+    (tmp_path / "program.py").write_text(PROGRAM)
+    program = ["-n", "2", "-C", tmp_path, tmp_path / "program.py"]
+    words = ["--attach", detached.start(*program)] if returns else program
+    shell = at_terminal("--norc", "--noediting", "-i", command=["bash"], env={"PS1": "$ "})
+    shell.type(f"{shlex.join(map(str, [*LAUNCHER, '--status', *words]))}\n")
+    shell.until(STATUS)
+    shell.type("\x1a")
+    shell.until("Stopped")
+    shell.until("$ ")
+    assert not [row for row in shell.read_screen() if STATUS.match(row)]
+    shell.type("fg\n")
+    shell.until(STATUS)
+    (tmp_path / "end").write_text("0")
+    shell.until("] ends")
+    shell.type("exit\n")
+    assert shell.finish() == 0
+    assert not [row for row in shell.read_screen() if STATUS.match(row)]
 
 
 def _is_alive(pid: int) -> bool:

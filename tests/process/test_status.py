@@ -11,8 +11,7 @@ import psutil
 import pytest
 from jobs import Jobs, shell_script
 from remote import FAKE_SSH
-from screen import Screen
-from terminal import COLUMNS, ROWS, Terminal
+from terminal import Terminal
 
 START = Callable[..., Terminal]
 
@@ -24,13 +23,6 @@ def client(folder: Path, first: str) -> str:
     return f"{ssh} {{host}}"
 
 
-def screen(terminal: Terminal) -> list[str]:
-    """What is to be seen."""
-    shown = Screen(COLUMNS, ROWS)
-    shown.write(terminal.shown.replace("\r\n", "\n"))
-    return [row for row in shown.rows if row]
-
-
 def test_status_shows_hosts_connecting(at_terminal: START, tmp_path: Path) -> None:
     gate = tmp_path / "gate"
     os.mkfifo(gate)
@@ -39,7 +31,7 @@ def test_status_shows_hosts_connecting(at_terminal: START, tmp_path: Path) -> No
     terminal.until("2/3 hosts ready, waiting for b")
     gate.write_text("")
     assert terminal.finish() == 0
-    assert screen(terminal) == ["[0-2] hi"]
+    assert terminal.read_screen() == ["[0-2] hi"]
 
 
 def test_status_line_disappears_while_ranks_print(at_terminal: START, tmp_path: Path) -> None:
@@ -49,16 +41,16 @@ def test_status_line_disappears_while_ranks_print(at_terminal: START, tmp_path: 
     script = f"cat {gate}; cat {other}"
     terminal = at_terminal("--status", "bash", "-c", script)
     terminal.until("mcjax-launch: 2 s")
-    assert re.fullmatch(r"mcjax-launch: \d s.*", screen(terminal)[0])
+    assert re.fullmatch(r"mcjax-launch: \d s.*", terminal.read_screen()[0])
     gate.write_text("hello\n")
     terminal.until("hello\r\n")
     terminal.until("last line")
-    first, second = screen(terminal)
+    first, second = terminal.read_screen()
     assert first == "[0] hello"
     assert second.startswith("mcjax-launch: ")
     other.write_text("bye\n")
     assert terminal.finish() == 0
-    assert screen(terminal) == ["[0] hello", "[0] bye"]
+    assert terminal.read_screen() == ["[0] hello", "[0] bye"]
 
 
 def wakeups(pid: int) -> int:
@@ -101,6 +93,6 @@ def test_status_line_stays_below_stacks_and_follows_a_resize(at_terminal: START)
     terminal.until(re.compile(r"\[2Kmcjax-launch: .{5}\x1b"))  # 19 of 20 columns
     terminal.type("\x03")
     assert terminal.finish() == 130
-    rows = screen(terminal)
+    rows = terminal.read_screen()
     assert not [row for row in rows if re.match(r"mcjax-launch: \d+ s", row)]
     assert any("in <module>" in row for row in rows)

@@ -14,7 +14,9 @@ from mcjax_launch.detached import address, output_files
 from mcjax_launch.detached.folders import make_job_folder
 from mcjax_launch.detached.jobs import find, find_all_jobs, find_latest, wait_until_settled
 from mcjax_launch.detached.record import Description, StateFile, identify_machine, write_description
+from mcjax_launch.detached.standby import Standby
 from mcjax_launch.errors import LaunchError
+from mcjax_launch.machine.loop import Loop
 
 DAY_S = 86400.0
 
@@ -44,6 +46,15 @@ def ended(folder: Path, status: int = 0, age_s: float = 0.0) -> None:
 
 def states() -> dict[str, str]:
     return {job.id[-2:]: job.state for job in find_all_jobs()}
+
+
+def test_folder_that_can_hold_no_socket_is_refused() -> None:
+    folder = made(1)
+    (folder / "socket").touch()
+    loop = Loop()
+    with pytest.raises(LaunchError, match=f"^--detach: no socket can be made in {folder}: Addr"):
+        Standby("00000001", loop, lambda: None)
+    loop.close()
 
 
 def test_state_of_each_job_is_found() -> None:

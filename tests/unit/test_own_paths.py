@@ -31,6 +31,17 @@ def victim(tmp_path: Path) -> Path:
     return file
 
 
+@pytest.mark.parametrize(("flags", "text"), [(os.O_TRUNC, "new"), (os.O_APPEND, "old text new")])
+def test_file_that_exists_is_emptied_only_if_asked_for(
+    tmp_path: Path, flags: int, text: str
+) -> None:
+    log = tmp_path / "log"
+    log.write_text("old text ")
+    with open(own_paths.open_file(str(log), flags), "w") as file:
+        file.write("new")
+    assert log.read_text() == text
+
+
 # --- folders whose entries other users can rename ---
 
 

@@ -124,6 +124,14 @@ def test_missing_file_is_refused(capfd: pytest.CaptureFixture[str]) -> None:
     )
 
 
+def test_wrong_line_is_refused_with_its_file(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "job.env").write_text("A=1\nB: 2\n")
+    assert main(["--env-file", f"{tmp_path}/job.env", "--dry-run", "true"]) == 2
+    assert capfd.readouterr().err.startswith(f"mcjax-launch: --env-file {tmp_path}/job.env:2: ")
+
+
 def test_pattern_that_nothing_matches_is_told(
     monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
