@@ -1,7 +1,8 @@
-"""A terminal that somebody else is to write on."""
+"""Outputs whose reader is slow, or that somebody else is to write on."""
 
 import os
 import threading
+import time
 import tty
 from collections.abc import Iterator
 
@@ -61,6 +62,25 @@ def test_what_is_queued_is_written_before_a_debugger_prints(terminal: tuple[int,
     reader.join()
     assert seen == [LINES]
     loop.close()
+
+
+def test_launcher_sleeps_once_the_reader_has_caught_up() -> None:
+    reader, writer = os.pipe()
+    loop = Loop()
+    stream = sink.Sink(writer, loop)
+    lines = LINES * 20
+    stream.write([lines])
+    assert stream.queued
+    seen = b""
+    while len(seen) < len(lines):
+        seen += os.read(reader, 1 << 20)
+        loop.dispatch_ready(time.monotonic())
+    end = time.monotonic() + 0.1
+    loop.dispatch_ready(end)
+    assert time.monotonic() >= end
+    loop.close()
+    for fd in (reader, writer):
+        os.close(fd)
 
 
 def read_all(screen: int, size: int) -> bytes:

@@ -113,6 +113,17 @@ def test_status_of_the_command_is_the_jobs(
     assert "\n[localhost] 30\n" not in ended.stdout
 
 
+def test_output_of_the_command_is_shown_while_it_runs(hosts: Hosts) -> None:
+    command = "echo first; until [ -e go ]; do sleep 0.05; done; seq 30000; read end < end"
+    os.mkfifo(hosts.folder / "end")
+    running = hosts.start("-v", "--setup", command, "true")
+    running.read_until("first")
+    (hosts.folder / "go").touch()
+    running.read_until("30000")
+    (hosts.folder / "end").write_text("now\n")
+    assert running.finish().status == 0
+
+
 # --- done already ---
 
 
