@@ -15,6 +15,7 @@ from click.core import ParameterSource
 
 from mcjax_launch.cli.help import WORDS, GroupedCommand
 from mcjax_launch.cli.options import GROUPS, PROGRAM
+from mcjax_launch.cli.origins import list_options_from, list_set_options
 from mcjax_launch.cli.warnings import find_misplaced_options, find_warnings, get_own_words
 from mcjax_launch.cli.words import check_once, explain_swallowed_program
 from mcjax_launch.errors import LaunchError, save_traceback
@@ -84,7 +85,7 @@ def command(context: click.Context, /, **values: Any) -> int:
             raise LaunchError(line)
         if options.jobs or options.stop or options.wait or options.attach is not None:
             return _run_detached_action(options, context)
-        options = _with_project_options(options, context)
+        options = with_project_options(options, context)
         if options.check:
             return _check(options, context)
         if not options.program and client is None and not options.interactive:
@@ -151,7 +152,7 @@ def _make_events(
     return ClientStream(target, client)
 
 
-def _with_project_options(options: Options, context: click.Context) -> Options:
+def with_project_options(options: Options, context: click.Context) -> Options:
     """Return the options, with those of the folder's project; the API's client has none."""
     if context.obj is not None or not os.path.exists(PROJECT_FILE):
         return options
@@ -196,20 +197,6 @@ def _detach(options: Options, context: click.Context) -> int:
     return detach(options, context.meta[WORDS])
 
 
-def list_options_from(context: click.Context, *sources: ParameterSource) -> list[str]:
-    """Return the names of the options whose values came from one of these sources."""
-    source = context.get_parameter_source
-    return [name for name in Options.declared if source(name) in sources]
-
-
-def list_set_options(context: click.Context) -> list[str]:
-    """Return the names of the options that the user or the project has set."""
-    return [
-        *list_options_from(context, ParameterSource.COMMANDLINE, ParameterSource.ENVIRONMENT),
-        *list_options_from(context, ParameterSource.DEFAULT_MAP),  # pyproject.toml
-    ]
-
-
 def rewrite_words(options: Options, context: click.Context) -> list[str]:
     """Return the command line with options from the environment and the project written out."""
     from mcjax_launch.job.describe import make_command_line
@@ -231,7 +218,7 @@ def _interact(options: Options, context: click.Context) -> int:
     from mcjax_launch.cli.interactive import interact
 
     _approve(options, context)
-    return interact(options, list_set_options(context))
+    return interact(options, context)
 
 
 def _check(options: Options, context: click.Context) -> int:

@@ -7,15 +7,17 @@ import gc
 import os
 import signal
 import sys
-from collections.abc import Collection, Iterator
+from collections.abc import Iterator, Sequence
 from importlib.util import decode_source
+
+import click
 
 from mcjax_launch.api.call_failed import CallFailed
 from mcjax_launch.api.result import JobFailed
 from mcjax_launch.api.session import select_ranks
 from mcjax_launch.cells.folding import PLAIN, Printed, prefix_lines
-from mcjax_launch.cells.keywords import make_keywords
 from mcjax_launch.cells.runner import CellRunner, format_failure, print_line
+from mcjax_launch.cli.keywords import make_keywords
 from mcjax_launch.cli.statements import Statements
 from mcjax_launch.console.prefix import Prefixes
 from mcjax_launch.detached.folders import get_state_folder
@@ -23,7 +25,7 @@ from mcjax_launch.errors import LaunchError
 from mcjax_launch.job.job import Job
 from mcjax_launch.options.options import Options
 from mcjax_launch.ranks import format_count, format_ranges, group_by_key
-from mcjax_launch.request.coordinates import complete_program
+from mcjax_launch.request import ready
 from mcjax_launch.wire import exit_status
 from mcjax_launch.wire.exit_status import compute_signal_status
 
@@ -36,12 +38,12 @@ _MOST_HISTORY = 10_000
 _OWN = ("interactive", "module", "no_prefix", "color")
 
 
-def interact(options: Options, given: Collection[str]) -> int:
+def interact(options: Options, context: click.Context) -> int:
     """Run PROGRAM, if there is one, and then a prompt until its input ends; return the exit status.
 
     Args:
         options: options of the command line.
-        given: names of the options that were given.
+        context: click's context.
 
     Raises:
         LaunchError: the ranks could not be started, or have ended.
@@ -50,10 +52,9 @@ def interact(options: Options, given: Collection[str]) -> int:
     is_typed = sys.stdin.isatty()
     colour = options.color == "always" or (options.color == "auto" and sys.stdout.isatty())
     prefixes = Prefixes(shown=not options.no_prefix, colour=colour)
-    program = list(_make_program_cells(options))
-    keywords = make_keywords(options, [name for name in given if name not in _OWN])
+    keywords = make_keywords(options, context, _OWN)
+    argv, program = _prepare_program(options) if options.program else ((), [])
     _take_signals()
-    argv = _complete_argv(options) if program else ()
     runner = CellRunner(keywords, prefixes, argv)
     try:
         runner.begin()
@@ -83,28 +84,31 @@ def _end(signum: int, _frame: object) -> None:
     raise LaunchError(f"ended by {signal.Signals(signum).name}", compute_signal_status(signum))
 
 
-def _make_program_cells(options: Options) -> Iterator[tuple[str, str]]:
-    """Yield what runs PROGRAM in `__main__`: texts, each with its name in tracebacks.
+def _prepare_program(options: Options) -> tuple[Sequence[str], list[tuple[str, str]]]:
+    """Return PROGRAM with its arguments, and texts that run it, with their names in tracebacks.
 
     Raises:
-        LaunchError: the file cannot be read.
+        LaunchError: there is no such program, or it cannot be read.
 
     """
-    if not options.program:
-        return
-    program = options.program[0]
-    if options.module:
+    job, _ = ready.prepare(options, os.environ, lambda line: None)
+    return job.program, list(_make_program_cells(job))
+
+
+def _make_program_cells(job: Job) -> Iterator[tuple[str, str]]:
+    program = job.program[0]
+    if job.module:
         yield "import sys; del sys.argv[0], sys", f"<start of {program}>"
         # As `python -m` does, in `__main__` itself: the names stay, also behind an exception.
         yield f"__import__('runpy')._run_module_as_main({program!r})", f"<-m {program}>"
         return
+    path = os.path.abspath(os.path.join(job.chdir, program))
     try:
-        with open(program, "rb") as file:
+        with open(path, "rb") as file:
             source = decode_source(file.read())
     except (OSError, UnicodeDecodeError, SyntaxError) as error:
         why = getattr(error, "strerror", None) or str(error)
         raise LaunchError(f"{program}: {why}", exit_status.USAGE) from None
-    path = os.path.abspath(program)
     folder = os.path.dirname(path)
     yield (
         f"import sys; del sys.argv[0]; sys.path.insert(0, {folder!r}); del sys\n"
@@ -112,13 +116,6 @@ def _make_program_cells(options: Options) -> Iterator[tuple[str, str]]:
         f"<start of {program}>",
     )
     yield source, path
-
-
-def _complete_argv(options: Options) -> tuple[str, ...]:
-    """Return PROGRAM and its arguments, with the coordinates that it takes from them."""
-    words, is_module = options.program, options.module
-    job = Job(program=words, module=is_module, python=sys.executable, chdir=os.getcwd())
-    return complete_program(job) or words
 
 
 class Prompt:

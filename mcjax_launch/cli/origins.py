@@ -1,4 +1,4 @@
-"""Origins of options that are not on the command line: a variable, or the project's file."""
+"""Origins of options: the command line, a variable, or the project's file."""
 
 import os
 import shlex
@@ -7,10 +7,22 @@ from collections.abc import Iterator
 import click
 from click.core import ParameterSource
 
-from mcjax_launch.job.describe import make_option_words
 from mcjax_launch.options.option import PROJECT_FILE
 from mcjax_launch.options.options import Options
-from mcjax_launch.report.record import without_values
+
+
+def list_options_from(context: click.Context, *sources: ParameterSource) -> list[str]:
+    """Return the names of the options whose values came from one of these sources."""
+    source = context.get_parameter_source
+    return [name for name in Options.declared if source(name) in sources]
+
+
+def list_set_options(context: click.Context) -> list[str]:
+    """Return the names of the options that the user or the project has set."""
+    return [
+        *list_options_from(context, ParameterSource.COMMANDLINE, ParameterSource.ENVIRONMENT),
+        *list_options_from(context, ParameterSource.DEFAULT_MAP),  # pyproject.toml
+    ]
 
 
 def find_origin(parameter: click.Parameter, context: click.Context) -> str | None:
@@ -30,6 +42,9 @@ def find_origin(parameter: click.Parameter, context: click.Context) -> str | Non
 
 def describe_origins(options: Options, context: click.Context) -> Iterator[str]:
     """Yield a line on each origin of options, with the options and values that come from there."""
+    from mcjax_launch.job.describe import make_option_words
+    from mcjax_launch.report.record import without_values
+
     found: dict[str, list[str]] = {}
     for parameter in context.command.params:
         if parameter.name in Options.declared and (origin := find_origin(parameter, context)):

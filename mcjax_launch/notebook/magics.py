@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from typing import Any
 
 import click
-from click.core import ParameterSource
 from IPython.core.completer import CompletionContext, SimpleCompletion, SimpleMatcherResult
 from IPython.core.interactiveshell import InteractiveShell
 from IPython.core.magic import Magics, line_cell_magic, magics_class
@@ -16,9 +15,9 @@ from IPython.display import display
 from mcjax_launch.api.call_failed import CallFailed
 from mcjax_launch.api.result import JobFailed
 from mcjax_launch.cells.folding import PLAIN, Bundle, prefix_lines
-from mcjax_launch.cells.keywords import make_keywords
 from mcjax_launch.cells.runner import CellRunner, format_failure
-from mcjax_launch.cli.command import command, list_options_from
+from mcjax_launch.cli.command import command, with_project_options
+from mcjax_launch.cli.keywords import make_keywords
 from mcjax_launch.console.prefix import Prefixes
 from mcjax_launch.errors import LaunchError
 from mcjax_launch.options.options import Options
@@ -176,9 +175,8 @@ def _parse_words(words: list[str]) -> tuple[dict[str, Any], Sequence[str]]:
         context = command.make_context("%mcjax", list(words))
     except click.ClickException as error:
         raise LaunchError(error.format_message()) from None
-    options = Options(**context.params)
-    given = list_options_from(context, ParameterSource.COMMANDLINE, ParameterSource.ENVIRONMENT)
-    return make_keywords(options, given), options.program
+    options = with_project_options(Options(**context.params), context)
+    return make_keywords(options, context), options.program
 
 
 def _get_notes(error: BaseException) -> list[str]:

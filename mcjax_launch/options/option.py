@@ -33,7 +33,7 @@ class Option(Value, kw_only=True):
         in_project: True if a project's file may set the option, too; False for what
             belongs to one command line.
         keyword: name in the API; "" if it is `name`.
-        only_command: reason why the API lacks the option; "" if the API has it.
+        only_command: reason why the API lacks the option, a sentence; "" if the API has it.
         excludes: options that cannot be combined with it, each as `--name` or `--name: why`. Two
             features that meet are refused here, unless joining them costs under 20 lines.
         excludes_if: beginning of the values that exclude them; "" for all values but the default.

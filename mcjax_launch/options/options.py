@@ -13,7 +13,7 @@ GRACE_S = {"failure": 2.0, "INT": 5.0, "TERM": 30.0, "HUP": 30.0, "save": 0.5}
 
 _NO_LIMIT = "no limit"
 _TERMINAL = "the terminal is the calling program's"
-_OF_EMIT = {"only_command": "is for --emit", "needs": "--emit KIND"}
+_OF_EMIT = {"only_command": "it is for --emit", "needs": "--emit KIND"}
 
 
 class JobOptions(OptionGroup, title="Job", kw_only=True):
@@ -40,7 +40,7 @@ class JobOptions(OptionGroup, title="Job", kw_only=True):
             *("--wrap", "--pdb", "--debugpy", "--max-restarts", "--min-hosts", "--num-hosts"),
         ),
         in_project=False,
-        only_command="use `session`",
+        only_command="it reads a prompt; `session` has exec()",
     )
     chdir: str | None = declare_option(
         kinds.FOLDER,
@@ -363,12 +363,12 @@ class DebuggingOptions(OptionGroup, title="Debugging", kw_only=True):
         "Run no PROGRAM; report whether a job would work on these hosts, and whether all have the "
         "same PROGRAM, if that is given.",
         in_project=False,
-        only_command="prints a list",
+        only_command="it prints a list",
     )
     dry_run: bool = declare_flag(
         "Print each rank's host, command and variables; start nothing.",
         in_project=False,
-        only_command="is for reading",
+        only_command="it is for reading",
     )
 
 
@@ -394,19 +394,19 @@ class DetachedOptions(OptionGroup, title="Detached jobs", kw_only=True):
         "latest. Ctrl-C leaves it running.",
     )
     jobs: bool = declare_flag(
-        "List the detached jobs.", in_environ=False, only_command="prints a list"
+        "List the detached jobs.", in_environ=False, only_command="it prints a list"
     )
     json: bool = declare_flag(
         "List them as JSON, one line a job.",
         in_environ=False,
         needs="--jobs",
-        only_command="prints a list",
+        only_command="it prints a list",
     )
     stop: str | None = declare_option(
         kinds.JOB,
         metavar="ID",
         in_environ=False,
-        only_command="is for detached jobs",
+        only_command="it is for detached jobs",
         help="End the detached job ID as Ctrl-C would, and wait for its end; again: kill its "
         "ranks.",
     )
@@ -414,7 +414,7 @@ class DetachedOptions(OptionGroup, title="Detached jobs", kw_only=True):
         kinds.JOB,
         metavar="ID",
         in_environ=False,
-        only_command="is for detached jobs",
+        only_command="it is for detached jobs",
         help="Wait for the end of the detached job ID, at most --timeout D, and print it as JSON.",
     )
 
@@ -425,7 +425,7 @@ class BatchOptions(OptionGroup, title="Batch scripts and manifests", kw_only=Tru
     emit: str | None = declare_option(
         kinds.make_choice_kind(*KINDS),
         in_project=False,
-        only_command="runs nothing",
+        only_command="it runs nothing",
         help="Print a batch script or manifest that runs this job; start nothing.",
     )
     image: str | None = declare_option(

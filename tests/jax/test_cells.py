@@ -50,10 +50,8 @@ def test_statements_are_piped_into_ranks(jobs: Jobs) -> None:
 
 def test_program_runs_before_the_prompt(jobs: Jobs) -> None:
     """With the arguments that the guide's program takes; its names are there afterwards."""
-    toy = PROGRAMS / "guide" / "toy.py"
-    ended = jobs.run(
-        "-n", 4, "-d", 2, "--interactive", toy, stdin=feed("proc_id\nglobal_array.shape\n")
-    )
+    words = ("-n", 4, "-d", 2, "--chdir", PROGRAMS / "guide", "--interactive", "toy.py")
+    ended = jobs.run(*words, stdin=feed("proc_id\nglobal_array.shape\n"))
     assert ended.status == 0, ended.stderr
     lines = ended.stdout.splitlines()
     assert [line for line in lines if "got result: -0.1239" in line and line.startswith("[3]")]
@@ -70,6 +68,14 @@ def test_module_runs_in_main_before_the_prompt(jobs: Jobs, tmp_path: Path) -> No
     ended = jobs.run(*words, stdin=feed("step += 1\nget()\n"))
     assert ended.stdout == "[0-1] (2, '__main__', ['a', '-x'])\n", ended.stderr
     assert ended.status == 0
+
+
+@pytest.mark.parametrize("words", [("nosuch.py",), ("-m", "nosuch")])
+def test_missing_program_is_refused_in_a_line(jobs: Jobs, words: tuple[str, ...]) -> None:
+    ended = jobs.run("-n", 2, "--interactive", *words, stdin=feed("print('never')\n"))
+    assert ended.stdout == ""
+    assert re.fullmatch(r"mcjax-launch: .*nosuch.*no such .*\n", ended.stderr)
+    assert ended.status == 127
 
 
 def test_lines_that_are_cut_wrong_or_the_last(jobs: Jobs) -> None:
@@ -221,11 +227,14 @@ def test_guide_runs_as_a_notebook(jobs: Jobs, hosts: str) -> None:
 
 
 @pytest.mark.notebook
-def test_cells_of_a_notebook(jobs: Jobs) -> None:
+def test_cells_of_a_notebook(jobs: Jobs, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The ranks have the options of the project, too."""
+    (tmp_path / "pyproject.toml").write_text("[tool.mcjax-launch]\nnum-processes = 2\n")
+    monkeypatch.chdir(tmp_path)
     shown = run_notebook(
         "%load_ext mcjax_launch",
         "%%mcjax\n1",
-        "%mcjax -n 2 -d 1",
+        "%mcjax -d 1",
         "%mcjax -n 3",
         "%%mcjax\nimport jax\nprint('hi')\njax.process_index() % 1",
         "%%mcjax 1\ndef fails():\n    return jax.numpy.ones(2) + jax.numpy.ones(3)\nfails()",
@@ -237,8 +246,8 @@ def test_cells_of_a_notebook(jobs: Jobs) -> None:
     )
     none = "no ranks run; %mcjax -n 4 starts ranks\n"
     assert shown[1] == f"mcjax-launch: {none}"
-    assert shown[2] == "2 ranks run: %mcjax -n 2 -d 1\n"
-    assert shown[3] == "mcjax-launch: 2 ranks run: %mcjax -n 2 -d 1; %mcjax stop ends them first\n"
+    assert shown[2] == "2 ranks run: %mcjax -d 1\n"
+    assert shown[3] == "mcjax-launch: 2 ranks run: %mcjax -d 1; %mcjax stop ends them first\n"
     assert shown[4] == "[0-1] hi\n[0-1] 0\n"
     assert re.findall(r'File "(<cell \d>)", line (\d)', shown[5]) == [
         ("<cell 2>", "3"),
@@ -246,7 +255,7 @@ def test_cells_of_a_notebook(jobs: Jobs) -> None:
     ]
     assert "site-packages" not in shown[5]
     assert shown[6] == "[0-1] \n<b>rich</b>"
-    assert shown[7:] == ["2 ranks run: %mcjax -n 2 -d 1\n", "[0-1] False\n", "", none]
+    assert shown[7:] == ["2 ranks run: %mcjax -d 1\n", "[0-1] False\n", "", none]
 
 
 @pytest.mark.notebook

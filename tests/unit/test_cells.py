@@ -10,9 +10,10 @@ from mcjax_launch.api.events import Line
 from mcjax_launch.api.keywords import make_options
 from mcjax_launch.api.session import select_ranks
 from mcjax_launch.cells.folding import Folding, group_shown, prefix_lines
-from mcjax_launch.cells.keywords import make_keywords
 from mcjax_launch.cells.runner import format_failure
+from mcjax_launch.cli.command import command
 from mcjax_launch.cli.interactive import is_regular_end
+from mcjax_launch.cli.keywords import make_keywords
 from mcjax_launch.cli.statements import Statements
 from mcjax_launch.console.prefix import Prefixes
 from mcjax_launch.errors import LaunchError
@@ -162,19 +163,37 @@ def test_ranks_of_a_cell_are_chosen() -> None:
             select_ranks(wrong, 3)
 
 
+def read_keywords(*words: str) -> dict[str, Any]:
+    context = command.make_context("mcjax-launch", list(words))
+    return make_keywords(Options(**context.params), context)
+
+
 def test_options_become_keywords() -> None:
-    options = Options(num_processes=2, env=("A=1", "B"), quiet=True, hosts="hosts.txt")
-    assert make_keywords(options, ["num_processes", "env", "quiet", "hosts"]) == {
+    assert read_keywords("-n", "2", "-x", "A=1", "-x", "B", "-q", "--hosts", "hosts.txt") == {
         "processes": "2",
         "env": ["A=1", "B"],
         "quiet": True,
         "hosts": "hosts.txt",
     }
-    given = Options(env=("A=1", "B", "C_*"))
-    assert make_options(["program"], make_keywords(given, ["env"])).env == given.env
-    assert make_keywords(Options(), []) == {"processes": None}
-    with pytest.raises(LaunchError, match="--detach is not for sessions"):
-        make_keywords(Options(detach=True), ["detach"])
+    env = ("A=1", "B", "C_*")
+    keywords = read_keywords(*(word for value in env for word in ("-x", value)))
+    assert make_options(["program"], keywords).env == env
+    assert read_keywords() == {"processes": None}
+    with pytest.raises(LaunchError, match="--detach is not for sessions: `start` returns at once"):
+        read_keywords("--detach")
+
+
+def test_variables_of_other_commands_are_not_for_sessions(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One that belongs to a single command, such as --events, is refused wherever it is set."""
+    monkeypatch.setenv("MCJAX_STATUS", "line")
+    monkeypatch.setenv("MCJAX_NAME", "train")
+    monkeypatch.setenv("MCJAX_NICE", "3")
+    assert read_keywords() == {"processes": None, "nice": "3"}
+    with pytest.raises(LaunchError, match="--name is not for sessions: it is for --emit"):
+        read_keywords("--name", "train")
+    monkeypatch.setenv("MCJAX_EVENTS", "file")
+    with pytest.raises(LaunchError, match="--events is not for sessions"):
+        read_keywords()
 
 
 class Rich:

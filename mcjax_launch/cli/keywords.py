@@ -2,29 +2,40 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection
 from typing import Any
 
+import click
+from click.core import ParameterSource
+
+from mcjax_launch.cli.origins import list_options_from, list_set_options
 from mcjax_launch.errors import LaunchError
 from mcjax_launch.job.describe import make_option_words
 from mcjax_launch.options.options import Options
 
 
-def make_keywords(options: Options, given: Iterable[str]) -> dict[str, Any]:
-    """Return the keywords of `session` for options.
+def make_keywords(
+    options: Options, context: click.Context, own: Collection[str] = ()
+) -> dict[str, Any]:
+    """Return the keywords of `session` for options, of which a variable or a project may set some.
 
     Args:
         options: the options.
-        given: names of those to convert.
+        context: click's context.
+        own: names of options that are not for the session.
 
     Raises:
         LaunchError: sessions do not have an option.
 
     """
+    typed = list_options_from(context, ParameterSource.COMMANDLINE)
     keywords: dict[str, Any] = {"processes": None}  # as many as the command starts
-    for name in given:
+    for name in list_set_options(context):
         option = Options.declared[name]
         words = make_option_words(options, name)
+        is_for_others = option.only_command and option.in_project and name not in typed
+        if name in own or is_for_others:
+            continue
         if option.only_command:
             raise LaunchError(f"{option.long} is not for sessions: {option.only_command}")
         if option.kind is None:
