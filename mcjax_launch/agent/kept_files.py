@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import stat
 import time
 
 from ..machine import own_paths
@@ -40,23 +39,10 @@ def open_own(environ: Mapping[str, str]) -> KeptFiles | None:
         environ: environment variables of the agent.
 
     """
-    folder = os.path.join(
-        environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache"), "mcjax-launch", "kept"
-    )
     try:
-        if not os.path.isabs(folder) or own_paths.find_exposed_folder(folder):
-            return None
-        own_paths.make_private_folder(folder)
-        is_private = _is_private(os.path.dirname(folder)) and _is_private(folder)
+        return KeptFiles(own_paths.make_cache_folder("kept", environ))
     except OSError:
         return None
-    return KeptFiles(folder) if is_private else None
-
-
-def _is_private(folder: str) -> bool:
-    found = os.lstat(folder)
-    mine = stat.S_ISDIR(found.st_mode) and found.st_uid == os.geteuid()
-    return mine and not found.st_mode & (stat.S_IRWXG | stat.S_IRWXO)
 
 
 class KeptFiles:

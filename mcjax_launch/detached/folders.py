@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-import stat
 from collections.abc import Iterator
 
 from mcjax_launch.errors import LaunchError
@@ -74,13 +73,8 @@ def check_private(folder: str) -> None:
         OSError: the folder does not exist.
 
     """
-    found = os.lstat(folder)
-    if not stat.S_ISDIR(found.st_mode):
-        raise LaunchError(f"{folder}: not a folder, but a link or a file: {OTHER}")
-    if found.st_uid != os.geteuid():
-        raise LaunchError(f"{folder}: belongs to another user: {OTHER}")
-    if found.st_mode & 0o077:
-        raise LaunchError(f"{folder}: open to other users: run chmod 700 on it")
+    if why := own_paths.explain_open_folder(folder):
+        raise LaunchError(f"{folder} {why}: {OTHER}")
 
 
 def iterate_job_folders() -> Iterator[str]:

@@ -15,7 +15,7 @@ import sys
 
 TYPE_CHECKING = False  # as typing's own, without importing it: an agent's start is waited for
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
 _FOLDER = getattr(os, "O_PATH", os.O_RDONLY) | os.O_DIRECTORY | os.O_CLOEXEC
 _MOST_LINKS = 40
@@ -94,6 +94,45 @@ def make_private_folder(path: str) -> None:
         make_private_folder(os.path.dirname(path))
         with contextlib.suppress(FileExistsError):
             os.mkdir(path, 0o700)
+
+
+def make_cache_folder(name: str, environ: Mapping[str, str]) -> str:
+    """Return a folder of the user's cache, which only this user can open; make it if it is missing.
+
+    Args:
+        name: name of the folder.
+        environ: environment variables of this process.
+
+    Raises:
+        OSError: there is none, or other users could reach it.
+
+    """
+    cache = environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
+    folder = os.path.join(cache, "mcjax-launch", name)
+    if not os.path.isabs(folder):
+        raise OSError(f"the folder {folder} has no absolute path")
+    if exposed := find_exposed_folder(folder):
+        raise OSError(explain_exposure(exposed))
+    make_private_folder(folder)
+    for place in (os.path.dirname(folder), folder):
+        if why := explain_open_folder(place):
+            raise OSError(f"{place} {why}")
+    return folder
+
+
+def explain_open_folder(folder: str) -> str:
+    """Return the reason why a folder is not this user's alone; "" if it is.
+
+    Raises:
+        OSError: the folder does not exist.
+
+    """
+    found = os.lstat(folder)
+    if not stat.S_ISDIR(found.st_mode):
+        return "is not a folder, but a link or a file"
+    if found.st_uid != os.geteuid():
+        return "belongs to another user"
+    return f"is open to other users (chmod 700 {folder})" if found.st_mode & 0o077 else ""
 
 
 def explain_distrust(folder: str) -> str:

@@ -8,6 +8,7 @@ import pytest
 
 from mcjax_launch.features.setup.agent import command, stamps
 from mcjax_launch.features.setup.agent.stamps import Surroundings
+from mcjax_launch.machine import own_paths
 
 TOUCHED = "pip install -r lists/base.txt > log.txt"
 
@@ -83,7 +84,7 @@ def test_stamp_depends_on_sent_files_only_without_a_lock(
 
 def test_stamp_is_read_for_a_day(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    store = stamps.make_folder()
+    store = own_paths.make_cache_folder("setup", os.environ)
     stamp = look(tmp_path).make_stamp({"NAME": "a\udcff'\n", "GONE": None}, None)
     stamps.write(store, "one", stamp)
     assert stamps.read(store, "one", stamps.compute_oldest()) == stamp
@@ -97,9 +98,9 @@ def test_stamps_are_kept_in_no_folder_that_others_can_open(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    Path(stamps.make_folder()).chmod(0o755)
+    Path(own_paths.make_cache_folder("setup", os.environ)).chmod(0o755)
     with pytest.raises(OSError, match="open to other users"):
-        stamps.make_folder()
+        own_paths.make_cache_folder("setup", os.environ)
 
 
 @pytest.mark.parametrize(

@@ -15,6 +15,7 @@ from ....agent.part import AgentPart, HostChanges
 from ....agent.startup import choose_working_folder
 from ....agent.system import system
 from ....agent.system.unix import Invocation, SpawnError
+from ....machine import own_paths
 from ....machine.interpreter import Unusable
 from ....machine.loop import READ
 from ....machine.rank_environ import without_outer_job
@@ -111,7 +112,7 @@ class SetupCommand(AgentPart, HostChanges):
         _remembered.own = {}
         self._around = self._look_around(os.path.realpath(folder))
         try:
-            self._folder = stamps.make_folder() if asked.keeps else ""
+            self._folder = own_paths.make_cache_folder("setup", os.environ) if asked.keeps else ""
             self._why_no_folder = "" if asked.keeps else "--no-host-cache"
         except OSError as error:
             self._why_no_folder = error.strerror or str(error)

@@ -6,6 +6,7 @@ import os
 import re
 
 from ....machine.interpreter import find_executable
+from ....machine.system import read_system_text
 
 TYPE_CHECKING = False  # as typing's own, without importing it: an agent's start is waited for
 if TYPE_CHECKING:
@@ -41,21 +42,8 @@ exit $_mcjax_status
 _NAME = "--setup"
 _ENDS = re.compile(r"[;&|()`\n]+")
 _BEFORE_COMMANDS = frozenset(
-    {
-        "sudo",
-        "exec",
-        "command",
-        "time",
-        "nice",
-        "env",
-        "if",
-        "then",
-        "else",
-        "do",
-        "while",
-        "!",
-        "{",
-    }
+    {"sudo", "exec", "command", "time", "nice", "env"}
+    | {"if", "then", "else", "do", "while", "!", "{"}
 )
 
 
@@ -153,7 +141,9 @@ def _list_module_files(environ: Mapping[str, str]) -> list[str]:
     except OSError:
         names = []
     profiles = [os.path.join(_PROFILES, name) for name in names]
-    found = [path for path in profiles if re.search("module|lmod", _read(path), re.IGNORECASE)]
+    found = [
+        path for path in profiles if re.search("module|lmod", read_system_text(path), re.IGNORECASE)
+    ]
     return found or [path for path in _MODULES if os.path.isfile(path)][:1]
 
 
@@ -174,16 +164,8 @@ def _iterate_condas(environ: Mapping[str, str]) -> Iterator[str]:
     for path in filter(None, named):
         yield os.path.dirname(os.path.dirname(os.path.realpath(path)))
     for file in map(os.path.expanduser, _STARTUP):
-        yield from _CONDA_HOOK.findall(_read(file))
+        yield from _CONDA_HOOK.findall(read_system_text(file))
     yield from map(os.path.expanduser, _CONDA)
-
-
-def _read(path: str) -> str:
-    try:
-        with open(path, encoding="utf-8", errors="replace") as file:
-            return file.read()
-    except OSError:
-        return ""
 
 
 # --- the ranks' Python ---

@@ -15,7 +15,6 @@ import stat
 import time
 
 from ....agent.system import system
-from ....machine import own_paths
 from ....machine.interpreter import find_executable
 from ....machine.system import NEW_FILE
 from ....wire.codec import Malformed, Nested, from_json, from_values, to_json
@@ -273,27 +272,6 @@ def find_reason_against(around: Surroundings, seconds: float, stamp: Stamp, *, l
 _LOCK = "lock-"
 # Seconds by which the clock of a file server may be ahead.
 _AHEAD_S = 600.0
-
-
-def make_folder() -> str:
-    """Return the folder of the stamps, which only this user can open; make it if it is missing.
-
-    Raises:
-        OSError: there is none, or another user could put something in its place.
-
-    """
-    cache = os.environ.get("XDG_CACHE_HOME", "")
-    cache = cache if os.path.isabs(cache) else os.path.expanduser("~/.cache")
-    folder = os.path.join(cache, "mcjax-launch", "setup")
-    if not os.path.isabs(folder):
-        raise OSError("no home folder is known")
-    if exposed := own_paths.find_exposed_folder(folder):
-        raise OSError(own_paths.explain_exposure(exposed))
-    own_paths.make_private_folder(folder)
-    found = os.lstat(folder)
-    if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.geteuid() or found.st_mode & 0o077:
-        raise OSError(f"{folder} is open to other users (chmod 700 {folder})")
-    return folder
 
 
 def read(folder: str, name: str, since: float) -> Stamp | None:
