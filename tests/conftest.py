@@ -10,6 +10,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterable, Iterator
+from functools import cache
 from importlib.metadata import version
 from itertools import chain
 from pathlib import Path
@@ -46,7 +47,7 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Mark each test with its kind; some in programs/ are what a test runs."""
     for item in items:
-        if (kind := kind_of(item.path.relative_to(_HERE))) is not None:
+        if (kind := _kind_of_file(item.path)) is not None:
             item.add_marker(kind)
         only = item.get_closest_marker("only_linux")
         if only is not None and (PORTABLE or sys.platform != "linux"):
@@ -61,6 +62,11 @@ def estimate_place(item: pytest.Item) -> int:
     """Return a number by which the tests are sorted, the longest first."""
     marks = (at for at, mark in enumerate(_ORDER) if item.get_closest_marker(mark))
     return next(marks, len(_ORDER))
+
+
+@cache  # of a file's tests, which take a second of each worker otherwise
+def _kind_of_file(path: Path) -> str | None:
+    return kind_of(path.relative_to(_HERE))
 
 
 def kind_of(path: Path) -> str | None:

@@ -5,29 +5,28 @@ import itertools
 from pathlib import Path
 from typing import Any
 
-import jax
 import pytest
-from jax._src import hardware_utils
 
 from mcjax_launch.job import devices
 
-RUNNER = Path(jax.__file__).parent / "_src" / "test_multiprocess.py"
 
-
-def jaxs_bounds() -> Any:
+def jaxs_bounds(hardware_utils: Any) -> Any:
     """The function alone: its module wants what is not installed."""
-    if not RUNNER.exists():
+    runner = Path(hardware_utils.__file__).with_name("test_multiprocess.py")
+    if not runner.exists():
         pytest.skip("this jax has no test runner")
-    for node in ast.parse(RUNNER.read_text()).body:
+    for node in ast.parse(runner.read_text()).body:
         if isinstance(node, ast.FunctionDef) and node.name == "_get_tpu_bounds":
             names: dict[str, Any] = {"hardware_utils": hardware_utils}
-            exec(compile(ast.Module([node], []), str(RUNNER), "exec"), names)
+            exec(compile(ast.Module([node], []), str(runner), "exec"), names)
             return names[node.name]
     pytest.skip("this jax shares chips out in another way")
 
 
 def test_grids_of_tpu_chips_match_jax() -> None:
-    bounds = jaxs_bounds()
+    from jax._src import hardware_utils  # here: each worker reads all modules
+
+    bounds = jaxs_bounds(hardware_utils)
     for version, chips, each in itertools.product(
         hardware_utils.TpuVersion, (1, 2, 4, 8), (1, 2, 4, 8)
     ):

@@ -310,3 +310,23 @@ def test_planted_cycle_is_found(tmp_path: Path, statement: str) -> None:
         (wire / f"{module}.py").write_text(text)
     (wire / "second.py").write_text(statement)
     assert set(circle(tmp_path)) == {"wire/first.py", "wire/second.py"}
+
+
+def test_reading_the_tests_imports_no_jax() -> None:
+    """Each of pytest's workers reads them all: a second and 150 MB for each."""
+    tests = PACKAGE.parent / "tests"
+    found = [
+        str(path.relative_to(tests))
+        for path in sorted({*tests.glob("*.py"), *tests.rglob("test_*.py")})
+        for statement in ast.parse(path.read_text()).body
+        if isinstance(statement, ast.Import | ast.ImportFrom)
+        and any(name.split(".")[0] == "jax" for name in names_of(statement))
+    ]
+    assert found == []
+
+
+def names_of(statement: ast.Import | ast.ImportFrom) -> list[str]:
+    """The modules that it imports by their whole names."""
+    if isinstance(statement, ast.Import):
+        return [alias.name for alias in statement.names]
+    return [] if statement.level else [statement.module or ""]
