@@ -336,7 +336,7 @@ def test_three():
 def test_limit():
     time.sleep(100)
 
-@pytest.mark.timeout(1, func_only=True)
+@pytest.mark.timeout(0.5, func_only=True)
 def test_limit_of_function():
     time.sleep(100)
 """
@@ -355,23 +355,28 @@ def test_pytest_options_keep_their_meaning(session: Session) -> None:
     """-x, --lf, -k, --collect-only, --pdb and pytest-timeout are what they are elsewhere."""
     session.file(ORDINARY)
     (session.path / "measured.py").write_text(MEASURED)
-    result = session.run("-x")
-    result.assert_outcomes(passed=1, failed=1)
-    result.stdout.fnmatch_lines(["E * assert 1 == 0", "*stopping after 1 failures*"])
-    result = session.run("--lf", "-v")
-    result.assert_outcomes(failed=1)
-    result = session.run("-k", "test_limit")
-    result.assert_outcomes(failed=2, deselected=3)
-    result.stdout.fnmatch_lines(
+    result = session.run("-k", "not three")
+    result.assert_outcomes(passed=1, failed=3, deselected=1)
+    late = r"E   ranks 0-1 were still running after %s s \(pytest-timeout\)"
+    result.stdout.re_match_lines(
         [
-            "E   ranks 0-1 were still running after 1.5 s (pytest-timeout)",
-            "*test_it.py:*in test_limit: time.sleep(100)",
-            "E   ranks 0-1 were still running after 1 s (pytest-timeout)",
+            late % r"(1\.[5-9]|[2-4](\.\d)?)",  # seconds: a little more on a busy machine
+            r".*test_it\.py:\d+ in test_limit: time\.sleep\(100\)",
+            late % r"(0\.[5-9]|1(\.[0-4])?)",
         ]
     )
-    result = session.run("--collect-only", "-q")
-    result.stdout.fnmatch_lines(["test_it.py::test_one", "5 tests collected*"])
-    result = session.run("--pdb")
+    result = session.run("--lf", "-x")
+    result.assert_outcomes(failed=1)
+    result.stdout.fnmatch_lines(
+        ["*rerun previous 3 failures", "E * assert 1 == 0", "*stopping after 1 failures*"]
+    )
+    light = "test_no_jax.py"
+    (session.path / light).write_text(
+        "import pytest\n@pytest.mark.mcjax(processes=2)\ndef test_one(): pass\n"
+    )
+    result = session.run(light, "--collect-only", "-q")
+    result.stdout.fnmatch_lines([f"{light}::test_one", "1 test collected*"])
+    result = session.run(light, "--pdb")
     assert result.ret == pytest.ExitCode.USAGE_ERROR
     result.stderr.fnmatch_lines(["ERROR: --pdb does not reach the ranks*mcjax-launch -n 2 -d 1*"])
 

@@ -14,8 +14,17 @@ import pytest
 from jobs import Ended, Jobs, eventually, shell_script
 from remote import FAKE_SSH
 
-# A jax that can be imported, and nothing else.
-STAND_IN = "raise RuntimeError('this is no jax')\n"
+# A jax that can be looked at, and whose import fails; first in as many ranks as $TOGETHER says, because
+# the first failure ends those that have not yet reported what their hosts have.
+STAND_IN = """\
+import os, time
+folder, _, ranks = os.environ.get("TOGETHER", "::0").partition("::")
+if folder:
+    open(os.path.join(folder, os.environ["JAX_PROCESS_ID"]), "w").close()
+    while len(os.listdir(folder)) < int(ranks):
+        time.sleep(0.01)
+raise RuntimeError('this is no jax')
+"""
 # A line that Python runs at its start, maybe twice, after which its clock is ahead.
 AHEAD = """\
 import time; time.time = getattr(time, "ahead", lambda real=time.time: real() + 100); time.ahead = time.time
@@ -80,7 +89,8 @@ def test_check_examines_each_host_despite_failures_of_others(
     failing = f"d python={bare}", "e", "g python=/no/python"
     others = f"c python={old}", *failing, f"f python={new} chdir=/no/where"
     path = tmp_path / "made" / "check.json"
-    options = ["-x", "A=secret", "--report", path]
+    (tmp_path / "together").mkdir()
+    options = ["-x", "A=secret", "-x", f"TOGETHER={tmp_path / 'together'}::4", "--report", path]
     ended = over(jobs, some_hosts(tmp_path, *two, *others), *options, FAKE_SSH="key@e")
     assert ended.status == 1
     data = json.loads(path.read_text())

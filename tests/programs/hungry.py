@@ -8,5 +8,6 @@ from jax.experimental import multihost_utils
 jax.distributed.initialize()
 multihost_utils.sync_global_devices("started")
 if jax.process_index() == 1:
-    kept = [os.urandom(1 << 20) for _ in range(1 << 14)]
+    block = os.urandom(1 << 20)  # which no swap compresses
+    kept = [bytearray(block) for _ in range(1 << 14)]
 multihost_utils.sync_global_devices("never")
