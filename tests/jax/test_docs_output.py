@@ -14,16 +14,40 @@ from mcjax_launch.wire import timers
 
 # Is traced for 5 s, from 10 s after initialize() on.
 LONG = TRAIN.replace("range(3)", "range(170)") + "    __import__('time').sleep(0.1)\n"
-FAILURES = ROOT / "docs" / "failures.md"
+MARKED = f"import pytest\npytestmark = pytest.mark.mcjax(processes=2, cpu_devices=2)\n{TEST}"
+# Whose train.py need not use jax: they show where ranks run, or what is told of them. Others of
+# their kind run JAX.
+WITHOUT_JAX = (
+    "coding_agents.md: mcjax-launch --detach --timeout 1d -n 4 train.py > id",
+    "cookbook.md: export MCJAX_VIA='gcloud compute tpus tpu-vm ssh NAME --zone=Z"
+    " --worker={host} -q --command={command}'",
+    'cookbook.md: docker run --rm --gpus all --shm-size=8g -v "$PWD:/work" -w /work my/image'
+    " mcjax-launch -n 8 train.py",
+    "cookbook.md: mcjax-launch --hosts box1,box2 --via 'docker exec -i {host}'"
+    " --sync train.py train.py",
+    "cookbook.md: mcjax-launch -n 4 --wrap 'nsys profile -o rank{process_id}' train.py",
+    "cookbook.md: mcjax-launch -n 4 --events fd:3 train.py 3>&1 >/dev/null 2>&1"
+    " | jq -c 'del(.record, .ranks)'",
+    "cookbook.md: mkfifo events",
+    "reference.md: mcjax-launch -n 4 --events run.jsonl train.py",
+    "schedulers.md: kubectl apply -f pods.yaml && kubectl rollout status statefulset/ws",
+)
+# Takes as long as ten others.
+MANY = "README.md: mcjax-launch -n 64 -d 4 hello.py"
+FAILURES, COOKBOOK = ROOT / "docs" / "failures.md", ROOT / "docs" / "cookbook.md"
 HANG = "failures.md: mcjax-launch -n 4 -d 1 hang.py"
 FILES = {
+    **{session: {"train.py": SHARES} for session in WITHOUT_JAX},
     HANG: {"hang.py": pages.files(FAILURES)["hang.py"].replace("40", "7")},
-    "cookbook.md: pytest --mcjax-compile-cache compiled:1G": {
-        "test_marked.py": f"import pytest\npytestmark = pytest.mark.mcjax(processes=2, cpu_devices=2)\n{TEST}"
+    # Until its end comes it leaves the processors to other tests.
+    "cookbook.md: mcjax-launch -n 2 -d 1 --preempted-status 75 train.py 1000000"
+    " & sleep 20; kill $!; wait $!": {
+        "train.py": pages.files(COOKBOOK)["train.py"].replace(
+            "    step += 1\n", "    step += 1\n    __import__('time').sleep(0.1)\n"
+        )
     },
-    "cookbook.md: mcjax-launch -n 4 --wrap 'nsys profile -o rank{process_id}' train.py": {
-        "train.py": SHARES
-    },
+    "cookbook.md: pytest --mcjax-compile-cache compiled:1G": {"test_marked.py": MARKED},
+    "python.md: pytest --mcjax-compile-cache .mcjax-compiled:500M": {"test_sum.py": MARKED},
     "cookbook.md: mcjax-launch -n 4 --profile traces train.py": {"train.py": LONG},
     "cookbook.md: mcjax-launch -n 4 --stdin 0 chat.py": {
         "train.py": "import sys\nprint(len(sys.stdin.readlines()), 'lines')\n"
@@ -36,7 +60,6 @@ STATUS = {  # of others it is 0, or what --preempted-status says
     "failures.md: mcjax-launch -n 3 -d 1 fails.py": 1,
     "failures.md: mcjax-launch -n 3 -d 2 --stall-timeout 4 stalls.py": 124,
     "python.md: mcjax-launch -n 3 -d 1 -m pytest -s test_sum.py::test_one_fails": 1,
-    "python.md: pytest --mcjax-compile-cache .mcjax-compiled:500M": 1,
     "python.md: python -m pytest test_sum.py": 1,
     "python.md: python start.py": 1,
     "reference.md: mcjax-launch -n 4 -d 2 --report run.json fails.py": 1,
@@ -53,8 +76,16 @@ ENVIRONMENT = {
 }
 
 
-@pytest.mark.long
-@pytest.mark.parametrize("session", documented.at(HERE), ids=str)
+@pytest.mark.parametrize(
+    "session",
+    [
+        pytest.param(
+            session, marks=pytest.mark.nightly if str(session) == MANY else pytest.mark.long
+        )
+        for session in documented.at(HERE)
+    ],
+    ids=str,
+)
 def test_documented_output_is_what_is_printed(jobs: Jobs, tmp_path: Path, session: Session) -> None:
     if lacking := documented.missing_tools(session):
         pytest.skip(f"needs {lacking[0]}")
@@ -82,7 +113,7 @@ def test_documented_output_is_what_is_printed(jobs: Jobs, tmp_path: Path, sessio
 def test_tables_name_only_commands_that_are_run_here() -> None:
     here = documented.at(HERE)
     steps = {f"{session.page.name}: {step.command}" for session in here for step in session.steps}
-    assert {*FILES, *INPUT, *ENVIRONMENT} <= {str(session) for session in here}
+    assert {MANY, *FILES, *INPUT, *ENVIRONMENT} <= {str(session) for session in here}
     assert STATUS.keys() <= steps
 
 
