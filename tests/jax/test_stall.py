@@ -59,10 +59,10 @@ def test_silent_steps_are_progress_and_counted(jobs: Jobs, tmp_path: Path) -> No
         assert "hanging.py:" in last["where"]
 
 
-@pytest.mark.long
-def test_stack_requests_do_not_disturb_compilations(jobs: Jobs) -> None:
+@pytest.mark.parametrize("programs", [40, pytest.param(150, marks=pytest.mark.nightly)])
+def test_stack_requests_do_not_disturb_compilations(jobs: Jobs, programs: int) -> None:
     options = ["-n", 2, "-d", 1, "--verify-spmd"]
-    running = jobs.start(*options, PROGRAMS / "compiling.py", stderr=subprocess.DEVNULL)
+    running = jobs.start(*options, PROGRAMS / "compiling.py", programs, stderr=subprocess.DEVNULL)
     running.read_until("compiling", 2)
     while running.process.poll() is None:
         running.signal(signal.SIGQUIT)

@@ -1,5 +1,6 @@
-"""Compile and run many programs over all processes in a thread of each rank."""
+"""Compile and run argv[1] programs over all processes in a thread of each rank."""
 
+import sys
 import threading
 
 import jax
@@ -14,7 +15,7 @@ x = jax.make_array_from_callback((4, 4), sharding, lambda index: np.ones((4, 4))
 
 def work() -> None:
     print("compiling", flush=True)
-    for number in range(150):
+    for number in range(int(sys.argv[1])):
         jax.jit(lambda x, number=number: x * number)(x).block_until_ready()
         if number % 10 == 0:
             print(number, flush=True)

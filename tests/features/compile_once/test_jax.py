@@ -36,16 +36,26 @@ def digests(
     return {mark: [x for x in lines if x.startswith(mark)] for mark in ("[0]", "[1]")}, compiled
 
 
+# Programs that need more than a copy: bound to their process, in threads, or not equal in all ranks.
+BOUND = ("donate", "call_back", "partition", "on_each_device", "differ", "serialize")
+
+
 @pytest.mark.timeout(600)  # it compiles much
 @pytest.mark.skipif(not SHARES, reason="jax 0.6 shares nothing, and may hang over this program")
-def test_shared_compilation_gives_bit_identical_results(jobs: Jobs, tmp_path: Path) -> None:
-    plain, compiled = digests(jobs, tmp_path, ["--compile-once", "off"])
+@pytest.mark.parametrize(
+    "kinds",
+    [pytest.param(BOUND, id="bound"), pytest.param((), marks=pytest.mark.nightly, id="all")],
+)
+def test_shared_compilation_gives_bit_identical_results(
+    jobs: Jobs, tmp_path: Path, kinds: tuple[str, ...]
+) -> None:
+    plain, compiled = digests(jobs, tmp_path, ["--compile-once", "off"], *kinds)
     assert compiled == [{}, {}]
     cache: list[object] = ["--compile-cache", tmp_path / "cache"]
-    cold, compiled = digests(jobs, tmp_path, cache)
+    cold, compiled = digests(jobs, tmp_path, cache, *kinds)
     assert cold == plain
     assert all(rank["programs_loaded"] for rank in compiled)
-    warm, compiled = digests(jobs, tmp_path, cache)
+    warm, compiled = digests(jobs, tmp_path, cache, *kinds)
     assert warm == plain
     assert not any(rank["programs_compiled"] for rank in compiled)
 

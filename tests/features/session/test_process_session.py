@@ -440,7 +440,7 @@ def test_refused_job_is_an_error_at_once() -> None:
         session(hosts="nosuch.txt")
 
 
-@pytest.mark.parametrize("faults", [8, pytest.param(30, marks=pytest.mark.long)])
+@pytest.mark.parametrize("faults", [8, pytest.param(30, marks=pytest.mark.nightly)])
 def test_faults_at_random_moments_leave_a_usable_session(jobs: Jobs, faults: int) -> None:
     program = PROGRAMS / "faulty_calls.py"
     launcher = [sys.executable, str(program)]
