@@ -96,3 +96,13 @@ def test_status_line_stays_below_stacks_and_follows_a_resize(at_terminal: START)
     rows = terminal.read_screen()
     assert not [row for row in rows if re.match(r"mcjax-launch: \d+ s", row)]
     assert any("in <module>" in row for row in rows)
+
+
+def test_rows_of_ranks_fit_a_narrow_terminal(at_terminal: START) -> None:
+    program = (sys.executable, "-c", "import time; time.sleep(1000)")
+    terminal = at_terminal("--status=table", "-n", 2, *program)
+    terminal.until("[1] importing")
+    terminal.resize(30, 10)
+    terminal.until("[1] impor\x1b")
+    terminal.type("\x03")
+    assert terminal.finish() == 130

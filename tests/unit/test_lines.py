@@ -202,6 +202,9 @@ def test_live_rows_are_redrawn_in_place() -> None:
     assert done.startswith(b"\x1b[?2026h\r\x1b[2K\x1b[1A\x1b[2K\x1b[J0: 100%\n")
     assert b"1: 20%" in done
     assert live.deadline is None
+    live.feed(second, b"\r30%", 2.0)
+    assert b"1: 30%" in live.expire(2.0 + GROWS_S)
+    assert live.deadline is None
 
 
 def test_live_rows_are_not_drawn_in_the_background() -> None:
