@@ -35,6 +35,15 @@ def test_timestamps_precede_lines(jobs: Jobs) -> None:
     time.strptime(clock.split(".")[0], "%H:%M:%S")
 
 
+def test_timestamps_precede_lines_and_unfinished_rows_on_a_terminal(at_terminal: START) -> None:
+    script = "echo x; printf 'Name? '; sleep 1000"
+    terminal = at_terminal("-n", 1, "--timestamps", "bash", "-c", script)
+    terminal.until(re.compile(r"\d\d:\d\d:\d\d\.\d+ \[0\] x\r\n"))
+    terminal.until(re.compile(r"\d\d:\d\d:\d\d\.\d+ \[0\] Name\?"))
+    terminal.type("\x03")
+    assert terminal.finish() == 130
+
+
 def test_any_bytes_pass_through(jobs: Jobs, tmp_path: object) -> None:
     data = bytes(range(256)).replace(b"\n", b"") + b"\n" + b"\xff\xfe\x00\r\n"
     program = f"import os; os.write(1, {data!r})"

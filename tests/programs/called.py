@@ -5,6 +5,7 @@ import pickle
 import resource
 import sys
 import time
+from collections.abc import Callable
 
 
 def rank() -> int:
@@ -69,6 +70,11 @@ def leaves() -> None:
 
 def unpicklable() -> object:
     return sys._getframe()
+
+
+def make_adder() -> Callable[[int], int]:
+    own = rank()
+    return lambda number: number + own
 
 
 def total() -> tuple[int, int, float]:

@@ -89,6 +89,13 @@ def test_value_that_stays_in_its_rank_comes_as_text(shared: mcjax_launch.Session
     assert repr(shared.exec("Own()")) == "[an own, an own, an own]"
 
 
+def test_value_that_has_no_name_is_pickled_by_value(
+    shared: mcjax_launch.Session, called: Any
+) -> None:
+    pytest.importorskip("cloudpickle")
+    assert [add(10) for add in shared.run(called.make_adder)] == [10, 11, 12]
+
+
 def test_values_of_any_size_travel(shared: mcjax_launch.Session, called: Any) -> None:
     data = bytearray(3 << 20)
     found = shared.run(called.changed, (pickle.PickleBuffer(data),))
@@ -420,9 +427,11 @@ def test_restart_starts_new_ranks() -> None:
 
 
 def test_idle_ranks_do_not_stall() -> None:
-    with session(processes=1, stall_timeout=0.5) as ranks:
+    """Also if only one of them has made the latest call."""
+    with session(processes=2, stall_timeout=0.5) as ranks:
+        assert ranks.exec("1", ranks=0) == [1]
         time.sleep(2)
-        assert ranks.exec("1") == [1]
+        assert ranks.exec("1") == [1, 1]
         with pytest.raises(JobFailed, match="--stall-timeout: no rank has printed"):
             ranks.exec(SLEEPS)
 
