@@ -72,6 +72,29 @@ def test_calls_of_all_kinds_are_recorded_alike(jobs: Jobs) -> None:
     assert "does not record" not in ended.stderr
 
 
+UNCLEAR = """
+import jax, jax.numpy as jnp
+from jax.sharding import NamedSharding, PartitionSpec
+
+jax.distributed.initialize()
+mesh = jax.make_mesh((jax.device_count(),), ("x",))
+x = jax.make_array_from_callback((2,), NamedSharding(mesh, PartitionSpec("x")), lambda _: jnp.ones(1))
+scale = jax.jit(lambda factor, x: x * factor)
+total = jax.jit(lambda x: x.sum())
+for number in range(9):
+    total(scale(2.0, x))
+    if jax.process_index() == 0:
+        scale(2.0, jnp.ones(3))
+"""
+
+
+def test_no_difference_is_made_up_where_calls_look_alike(jobs: Jobs, tmp_path: Path) -> None:
+    """The first argument does not tell whether the call is of rank 0 alone."""
+    (tmp_path / "train.py").write_text(UNCLEAR)
+    ended = jobs.run("-n", 2, "-d", 1, "train.py", cwd=tmp_path)
+    assert (ended.status, ended.stderr) == (0, "")
+
+
 HANGING = (PROGRAMS / "hanging.py").read_text().splitlines()
 SHIFT, TURN = (
     f"hanging.py:{next(n for n, line in enumerate(HANGING, 1) if code in line)}"

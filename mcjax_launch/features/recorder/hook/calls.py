@@ -63,18 +63,29 @@ class _Learnt:
     Attributes:
         outcomes: outcome by the first argument's kind (see `_Values.make_key`): None if the program
             does not span processes.
+        meshes: meshes of all outcomes so far.
         functions: the jitted functions.
         direct: the outcome if all calls have the same, else None.
         is_mixed: True if the outcome of a call depends on its argument.
 
     """
 
-    __slots__ = ("__weakref__", "direct", "functions", "is_mixed", "outcomes", "text", "unclear")
+    __slots__ = (
+        "__weakref__",
+        "direct",
+        "functions",
+        "is_mixed",
+        "meshes",
+        "outcomes",
+        "text",
+        "unclear",
+    )
 
     def __init__(self, text: str) -> None:
         self.text = text
         self.functions: weakref.WeakSet[Any] = weakref.WeakSet()
         self.outcomes: dict[Any, _Outcome | None] = {}
+        self.meshes: set[Mesh] = set()
         self.unclear: set[Any] = set()
         self.direct: _Outcome | None = None
         self.is_mixed = False
@@ -87,6 +98,8 @@ class _Learnt:
         if key in self.outcomes and not _are_equal(self.outcomes[key], outcome):
             self.unclear.add(key)
         self.outcomes[key] = outcome
+        if outcome is not None:
+            self.meshes.add(outcome.mesh)
         outcomes = list(self.outcomes.values())
         are_equal = not self.unclear and all(_are_equal(outcomes[0], each) for each in outcomes)
         self.direct = outcomes[0] if are_equal else None
@@ -285,9 +298,8 @@ class Calls:
 
     def _give_up_order(self, learnt: _Learnt) -> None:
         """Give up comparing the meshes of a function, because a call's outcome is unknown."""
-        for outcome in learnt.outcomes.values():
-            if outcome is not None:
-                self._file.give_up_order(self._file.get_sequence(outcome.mesh))
+        for mesh in learnt.meshes:
+            self._file.give_up_order(self._file.get_sequence(mesh))
 
     def _meet(self, function: Any) -> _Learnt:
         """Return what is known of a jitted function that is called for the first time."""
