@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from jobs import PROGRAMS, Jobs
+from jobs import LAUNCHER, PROGRAMS, Jobs
 from remote import FAKE_SSH
 from terminal import Terminal
 
@@ -122,6 +122,16 @@ def test_prompt_at_a_terminal(jobs: Jobs, tmp_path: Path) -> None:
         terminal.type("\x15\x04")
         assert terminal.finish() == 0
     assert "%ranks 1" in (tmp_path / "mcjax-launch" / "history").read_text()
+
+
+def test_prefixes_are_coloured_if_the_output_is_seen(jobs: Jobs) -> None:
+    """Wherever the statements come from."""
+    words = shlex.join([*LAUNCHER, "-n", "2", "-d", "1", "--interactive"])
+    env = {"MCJAX_COLOR": "auto"}
+    shell = Terminal(jobs, "-c", f"echo 6 | {words}", command=["bash"], env=env)
+    with contextlib.closing(shell) as terminal:
+        terminal.until(re.compile(r"\x1b\[[0-9;]+m\[0-1\]\x1b\[0m 6"))
+        assert terminal.finish() == 0
 
 
 # --- notebooks ---
