@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from mcjax_launch.detached.connection import Connection
+from mcjax_launch.detached.connection import open_connection
 from mcjax_launch.detached.jobs import RUNNING, DetachedJob, find, wait_until_settled
 from mcjax_launch.detached.messages import StopJob
-from mcjax_launch.errors import LaunchError
-from mcjax_launch.wire import exit_status
 
 
 def stop(job_id: str, say: Callable[[str], object]) -> int:
@@ -25,26 +23,10 @@ def stop(job_id: str, say: Callable[[str], object]) -> int:
 
     """
     job = find(job_id)
-    if job.state != RUNNING and not job.has_launcher:
-        say(f"job {job.id} has already ended: {job.end}")
+    connection = open_connection(job, "stop")
+    if connection is None:
+        say(f"job {job.id} has already ended: {DetachedJob(job.folder, job.description).end}")
         return 0
-    if not job.is_here:
-        host = job.description.host
-        raise LaunchError(
-            f"job {job.id} runs on {host}: stop it there (ssh {host} mcjax-launch --stop {job.id})"
-        )
-    try:
-        connection = Connection(job.folder)
-    except OSError as error:
-        job = DetachedJob(job.folder, job.description)
-        if job.state != RUNNING:
-            say(f"job {job.id} has already ended: {job.end}")
-            return 0
-        raise LaunchError(
-            f"job {job.id}: its launcher does not answer: {error.strerror}; kill -KILL "
-            f"{job.description.pid} ends it and its ranks",
-            exit_status.FAILED,
-        ) from None
     connection.send(StopJob())
     if job.state == RUNNING:
         say(f"job {job.id} is ending; --stop {job.id} again kills its ranks at once")

@@ -26,11 +26,7 @@ def wait(job_id: str, limit_s: float | None) -> int:
     if connection := open_connection(job, "wait"):
         has_ended = connection.wait_for_end(limit_s)
         connection.close()
-        job = wait_until_settled(job) if has_ended else _read_anew(job)
+        job = wait_until_settled(job) if has_ended else DetachedJob(job.folder, job.description)
     sys.stdout.write(f"{json.dumps(collect_fields(job))}\n")
     status = job.exit_status
     return exit_status.TIMED_OUT if status is None else status
-
-
-def _read_anew(job: DetachedJob) -> DetachedJob:
-    return DetachedJob(job.folder, job.description)

@@ -9,8 +9,15 @@ from mcjax_launch.detached.jobs import RUNNING, DetachedJob
 from mcjax_launch.detached.messages import ToDetached, ToVisitor
 from mcjax_launch.errors import LaunchError
 from mcjax_launch.wire.codec import Malformed, to_json
+from mcjax_launch.wire.exit_status import FAILED
 
 _MOST_READ = 1 << 16
+# What a user does with a job, by its option: words, and the client that leads to another machine.
+_ACTIONS = {
+    "attach": ("attach to it", "ssh -t"),
+    "wait": ("wait for it", "ssh"),
+    "stop": ("stop it", "ssh"),
+}
 
 
 class Connection:
@@ -70,24 +77,27 @@ def open_connection(job: DetachedJob, action: str) -> Connection | None:
 
     Args:
         job: the detached job.
-        action: what the user does with it: "attach" or "wait".
+        action: what the user does with it: "attach", "wait" or "stop", which also ends a launcher
+            that still waits for the reader of its events.
 
     Raises:
         LaunchError: the job runs on another machine, or its launcher does not answer.
 
     """
-    if job.state != RUNNING:
+    if job.state != RUNNING and not (action == "stop" and job.has_launcher):
         return None
+    host, pid = job.description.host, job.description.pid
     if not job.is_here:
-        host = job.description.host
-        ssh = f"ssh -t {host}" if action == "attach" else f"ssh {host}"
-        to = "attach to it" if action == "attach" else "wait for it"
-        raise LaunchError(
-            f"job {job.id} runs on {host}: {to} there ({ssh} mcjax-launch --{action} {job.id})"
-        )
+        words, ssh = _ACTIONS[action]
+        there = f"{ssh} {host} mcjax-launch --{action} {job.id}"
+        raise LaunchError(f"job {job.id} runs on {host}: {words} there ({there})")
     try:
         return Connection(job.folder)
     except OSError as error:
         if DetachedJob(job.folder, job.description).state != RUNNING:  # it has just ended
             return None
-        raise LaunchError(f"job {job.id}: its launcher does not answer: {error.strerror}") from None
+        raise LaunchError(
+            f"job {job.id}: its launcher does not answer: {error.strerror}; kill -KILL {pid} ends "
+            "it and its ranks",
+            FAILED,
+        ) from None
