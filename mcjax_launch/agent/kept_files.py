@@ -13,7 +13,7 @@ import os
 import time
 
 from ..machine import own_paths
-from ..machine.system import NEW_FILE
+from ..machine.system import NEW_FILE, write_all
 from ..wire import checksum
 
 TYPE_CHECKING = False
@@ -183,7 +183,5 @@ def _copy(source: RawIOBase | BytesIO, target: FileIO, size: int) -> str:
             break
         made.update(piece)
         left -= len(piece)
-        rest = memoryview(piece)
-        while rest:
-            rest = rest[target.write(rest) :]
+        write_all(target, piece)
     return made.hexdigest()

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import os
 
-from ..machine.system import NEW_FILE
+from ..machine.system import NEW_FILE, write_all
 
 TYPE_CHECKING = False
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Sequence
     from io import FileIO
 
     from ..wire.messages import StageEntry
@@ -43,16 +43,17 @@ class Staging:
         self._links: list[StageEntry] = []
         self._kept: KeptFiles | None = None
 
-    def begin_all(self, entries: Iterable[StageEntry]) -> None:
+    def begin_all(self, entries: Sequence[StageEntry]) -> None:
         """Make all entries, except files whose content the host does not keep.
 
         Raises:
             OSError: an entry cannot be made.
 
         """
-        from . import kept_files  # few jobs need it
+        if any(entry.checksum for entry in entries):
+            from . import kept_files  # few jobs need it
 
-        self._kept = kept_files.open_own(os.environ)
+            self._kept = kept_files.open_own(os.environ)
         for number, entry in enumerate(entries):
             if entry.kind == "link":  # last, so that no file is ever written through a link
                 self._links.append(entry)
@@ -133,10 +134,8 @@ class Staging:
         """
         if self._file is None:
             return
-        rest = memoryview(data)
         try:
-            while rest:
-                rest = rest[self._file.write(rest) :]
+            write_all(self._file, data)
         except OSError:
             self._file.close()
             self._file = None

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from mcjax_launch.errors import LaunchError
 from mcjax_launch.features.session.messages import Submit
+from mcjax_launch.machine.system import write_all
 from mcjax_launch.wire.line import send
 
 if TYPE_CHECKING:
@@ -93,9 +94,7 @@ def _write_file(pieces: Sequence[Buffer]) -> int:
     try:
         with tempfile.TemporaryFile(buffering=0) as file:
             for piece in pieces:
-                rest = memoryview(piece)
-                while rest:
-                    rest = rest[file.write(rest) :]
+                write_all(file, piece)
             return fcntl.fcntl(file, fcntl.F_DUPFD_CLOEXEC, _FIRST_FREE)
     except OSError as error:
         why = f"{error.strerror} in {tempfile.gettempdir()}; set TMPDIR to another directory"

@@ -169,7 +169,7 @@ class Startup:
             self.on_loading(link)
 
     def on_lacks(self, link: AgentConnection, lacks: messages.Lacks) -> None:
-        """Send an agent the contents that its host does not keep, and ask it again."""
+        """Send an agent the contents that its host lacks, and ask it again."""
         if self._staged is not None and not self._stopped:
             self._ask(link, self._staged.iterate_lacking_frames(lacks.numbers))
 

@@ -14,6 +14,7 @@ TYPE_CHECKING = False
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from io import FileIO
     from typing import Any
 
 
@@ -55,6 +56,18 @@ def read_regular_file(path: str, most: int = -1) -> bytes:
         raise OSError(errno.EINVAL, "is not a regular file")
     with open(path, "rb") as file:
         return file.read(most)
+
+
+def write_all(file: FileIO, data: bytes | memoryview) -> None:
+    """Write data to an unbuffered file, which may take it in parts.
+
+    Raises:
+        OSError: the file cannot be written, as on a full disk.
+
+    """
+    rest = memoryview(data)
+    while rest:
+        rest = rest[file.write(rest) :]
 
 
 _CPU_FIELDS = (

@@ -55,8 +55,8 @@ class StagedContent:
         paths: tuple[str, ...],
         cwd: str,
         *,
-        keeps: bool = False,
-        note: Callable[[str], object] = lambda line: None,
+        keeps: bool,
+        note: Callable[[str], object],
     ) -> None:
         self._entries = list_entries(paths, cwd)
         self._keeps = keeps
@@ -68,7 +68,7 @@ class StagedContent:
         self._changed: set[int] = set()
 
     def iterate_frames(self) -> Iterator[bytes]:
-        """Yield the frames that stage everything on one host, or name it if the host keeps it.
+        """Yield the frames that name everything to one host, and stage all but files.
 
         A frame may be empty: reading long files must not keep the launcher from other work.
 
@@ -76,15 +76,11 @@ class StagedContent:
             LaunchError: a file has changed or disappeared.
 
         """
-        if self._keeps:
-            while len(self._listed) < len(self._entries):
-                self._list_next()
-                yield b""
-            self._packed = self._packed or compress(StageEntries(tuple(self._listed)))
-            yield encode_message(self._packed)
-        else:
-            for entry in self._entries:
-                yield from _iterate_entry_frames(entry)
+        while len(self._listed) < len(self._entries):
+            self._list_next()
+            yield b""
+        self._packed = self._packed or compress(StageEntries(tuple(self._listed)))
+        yield encode_message(self._packed)
 
     def iterate_lacking_frames(self, numbers: Iterable[int]) -> Iterator[bytes]:
         """Yield the frames with the contents that a host does not keep, by their numbers.
@@ -104,7 +100,7 @@ class StagedContent:
     def _list_next(self) -> None:
         """Read the next entry, and add it to the list with its checksum."""
         number = len(self._listed)
-        entry, content = _read_entry(self._entries[number])
+        entry, content = _read_entry(self._entries[number], self._keeps)
         if content and self._held + len(content) <= _MOST_HELD:
             self._contents[number] = content
             self._held += len(content)
@@ -188,8 +184,10 @@ def _walk(place: str, source: str) -> Iterator[Entry]:
                 yield Entry(path, below, "file")
 
 
-def _read_entry(entry: Entry) -> tuple[StageEntry, bytes]:
+def _read_entry(entry: Entry, keeps: bool) -> tuple[StageEntry, bytes]:
     """Return the description of an entry for hosts, and its content if that is short, else b"".
+
+    Only what hosts may keep has a checksum.
 
     Raises:
         LaunchError: a file has disappeared.
@@ -204,7 +202,7 @@ def _read_entry(entry: Entry) -> tuple[StageEntry, bytes]:
     except OSError as error:
         raise LaunchError(f"--sync: {entry.source}: {error.strerror}") from None
     mode, written_ns = found.st_mode & 0o777, found.st_mtime_ns
-    if found.st_size > _MOST_KEPT:
+    if found.st_size > _MOST_KEPT or not keeps:
         return StageEntry(entry.path, "file", mode, "", written_ns, "", found.st_size), b""
     made, size, content = checksum.begin(), 0, b""
     for piece in _read_pieces(entry.source, found.st_size):
@@ -215,30 +213,8 @@ def _read_entry(entry: Entry) -> tuple[StageEntry, bytes]:
     return StageEntry(entry.path, "file", mode, "", written_ns, name, size), content
 
 
-def _iterate_entry_frames(entry: Entry) -> Iterator[bytes]:
-    """Yield the frames that stage an entry on one host.
-
-    Raises:
-        LaunchError: a file has changed or disappeared.
-
-    """
-    try:
-        if entry.kind == "link":
-            yield encode_message(StageEntry(entry.path, "link", target=os.readlink(entry.source)))
-        elif entry.kind == "folder":
-            yield encode_message(StageEntry(entry.path, "folder"))
-        else:
-            found = os.stat(entry.source)
-            mode, written_ns = found.st_mode & 0o777, found.st_mtime_ns
-            yield encode_message(StageEntry(entry.path, "file", mode, written_ns=written_ns))
-            for piece in _read_pieces(entry.source):
-                yield encode_raw("", 0, piece)
-    except OSError as error:
-        raise LaunchError(f"--sync: {entry.source}: {error.strerror}") from None
-
-
-def _read_pieces(path: str, most: int | None = None) -> Iterator[bytes]:
-    """Yield the content of a file in pieces, `most` bytes of it; None for all.
+def _read_pieces(path: str, most: int) -> Iterator[bytes]:
+    """Yield the content of a file in pieces, at most `most` bytes of it.
 
     Raises:
         LaunchError: it cannot be read.
@@ -246,8 +222,8 @@ def _read_pieces(path: str, most: int | None = None) -> Iterator[bytes]:
     """
     try:
         with open(path, "rb") as file:
-            while piece := file.read(_PIECE if most is None else min(_PIECE, most)):
-                most = None if most is None else most - len(piece)
+            while piece := file.read(min(_PIECE, most)):
+                most -= len(piece)
                 yield piece
     except OSError as error:
         raise LaunchError(f"--sync: {path}: {error.strerror}") from None

@@ -245,12 +245,13 @@ def test_files_come_before_the_question(
     start = start_on("a", sync=("data",), no_host_cache=not keeps)
     start.greet()
     [link] = start.links
-    if keeps:  # first only what they are, and then what the host lacks
-        names, question = link.sent
-        assert isinstance(names, Compressed)
-        [entry] = expand(names).entries  # type: ignore[attr-defined]
-        assert (entry.path, entry.size) == ("data", 9) and len(entry.checksum) == 40
-        start.says(0, Lacks((0, 1, -1)))
+    # First only what they are, and then what the host lacks.
+    names, question = link.sent
+    assert isinstance(names, Compressed)
+    [entry] = expand(names).entries  # type: ignore[attr-defined]
+    assert (entry.path, entry.size) == ("data", 9)
+    assert len(entry.checksum) == (40 if keeps else 0)
+    start.says(0, Lacks((0, 1, -1)))
     *_, file, content, question = link.sent
     assert isinstance(file, StageEntry) and (file.path, file.kind) == ("data", "file")
     assert repr(content) == "Raw(, 0, 9 bytes)"

@@ -11,7 +11,7 @@ import signal
 
 from ...agent.part import AgentPart
 from ...agent.system import system
-from ...machine.system import NEW_FILE
+from ...machine.system import NEW_FILE, write_all
 from ...wire import frames
 from ...wire.exit_status import HOST_LOST
 from ...wire.frames import Raw
@@ -68,9 +68,7 @@ class HostCalls(AgentPart):
         try:
             if self._file is None:
                 self._file = self._make_file(piece.number)
-            rest = memoryview(piece.payload)
-            while rest:
-                rest = rest[self._file.write(rest) :]
+            write_all(self._file, piece.payload)
         except OSError as error:
             self._has_room = False
             where = f"{os.path.dirname(self.agent.folder)} (TMPDIR)"

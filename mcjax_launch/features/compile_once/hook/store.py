@@ -11,7 +11,7 @@ import time
 import zlib
 
 from ....machine import own_paths
-from ....machine.system import NEW_FILE
+from ....machine.system import NEW_FILE, write_all
 from ....wire.value import Value
 
 TYPE_CHECKING = False
@@ -89,9 +89,7 @@ class Store:
             fd = os.open(unfinished, NEW_FILE, 0o664, dir_fd=folder)
             try:
                 with open(fd, "wb", buffering=0) as file:
-                    rest = memoryview(content)
-                    while rest:
-                        rest = rest[file.write(rest) :]
+                    write_all(file, content)
                 os.replace(unfinished, key + _SUFFIX, src_dir_fd=folder, dst_dir_fd=folder)
             except BaseException:
                 with contextlib.suppress(OSError):
