@@ -29,17 +29,15 @@ def merge_readings(readings: list[list[dict[str, Any]]]) -> list[dict[str, Any]]
     """
     merged = []
     for gpu in readings[-1]:
-        same = [other for reading in readings for other in reading if _is_same(other, gpu)]
+        same = [
+            other for reading in readings for other in reading if other["number"] == gpu["number"]
+        ]
         known = {name: [each[name] for each in same] for name in ("busy", *_PEAKS)}
         values = {name: None if None in each else max(each) for name, each in known.items()}
         if values["busy"]:
             values["busy"] = sum(known["busy"]) / len(same)
         merged.append({**gpu, **values})
     return merged
-
-
-def _is_same(gpu: dict[str, Any], other: dict[str, Any]) -> bool:
-    return bool(gpu["number"] == other["number"])
 
 
 def attribute_gpus(

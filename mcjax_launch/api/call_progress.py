@@ -46,7 +46,6 @@ class CallProgress:
         self.answers: dict[int, Answer] = {}
         self.places: tuple[str, ...] = ()
         self._began = now
-        self._failed_at: float | None = None
         self._ask_at: float | None = None
         self._give_up_at: float | None = None
 

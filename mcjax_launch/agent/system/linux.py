@@ -42,7 +42,7 @@ _prctl = ctypes.CDLL(None, use_errno=True).prctl
 class Linux(Unix):
     """Implementation of `Unix` with Linux's own features."""
 
-    forks_ranks = binds_cores = adopts_orphans = holds_ports = True
+    forks_ranks = binds_cores = holds_ports = True
 
     def set_process_name(self, name: str) -> None:
         """Set the name that `ps` shows for this process.

@@ -100,13 +100,12 @@ class Unix:
     Attributes:
         forks_ranks: True if --preload can fork ranks.
         binds_cores: True if a process can be bound to cores.
-        adopts_orphans: True if SIGCHLD announces the end of an orphan too.
         holds_ports: True if the agent can keep a port bound while a rank listens on it. On BSD it
             cannot: a connection may go to the agent's socket, which does not listen.
 
     """
 
-    forks_ranks = binds_cores = adopts_orphans = holds_ports = False
+    forks_ranks = binds_cores = holds_ports = False
 
     def __init__(self) -> None:
         # If the end of a child can be noticed only by reaping: what each child has used, and the

@@ -55,27 +55,18 @@ def some_work(view: View) -> Iterator[Finding]:
 
 def memory_taken(view: View) -> Iterator[Finding]:
     """Find who holds the memory of a GPU on which a rank has found none."""
-    without = [run for run in view.runs if _has_exhausted_gpu(run)]
-    known = [((run.host, gpu.number), run) for run in without if (gpu := _get_fullest(run))]
-    for (host, number), runs in group_by_key(known).items():
-        gpu, ranks = _get_fullest(runs[0]), _list_ranks(runs)
-        if gpu is not None:
-            holders = _describe_holders(view, host, gpu)
-            words = f"{view.format_ranks(ranks)} found no memory: {holders}"
-            due = min(map(_get_exhaustion_time, runs)) + _RETRIES_S
-            yield Finding(("GPU memory", host, number), words, tuple(ranks), due=due)
-
-
-def _has_exhausted_gpu(run: RankRun) -> bool:
-    return run.usage.gpus is not None and run.usage.gpus.exhausted_at is not None
-
-
-def _get_exhaustion_time(run: RankRun) -> float:
-    return (run.usage.gpus.exhausted_at or 0.0) if run.usage.gpus is not None else 0.0
-
-
-def _get_fullest(run: RankRun) -> GpuUse | None:
-    return run.usage.gpus.fullest if run.usage.gpus is not None else None
+    known = [
+        ((run.host, gpu.number), (run.process_id, used.exhausted_at, gpu))
+        for run in view.runs
+        if (used := run.usage.gpus) is not None
+        and used.exhausted_at is not None
+        and (gpu := used.fullest) is not None
+    ]
+    for (host, number), found in group_by_key(known).items():
+        ranks, times, gpus = zip(*found, strict=True)
+        holders = _describe_holders(view, host, gpus[0])
+        words = f"{view.format_ranks(ranks)} found no memory: {holders}"
+        yield Finding(("GPU memory", host, number), words, ranks, due=min(times) + _RETRIES_S)
 
 
 def _describe_holders(view: View, host: str, gpu: GpuUse) -> str:
