@@ -8,8 +8,6 @@ from typing import Any
 
 from mcjax_launch.api.signature import Keywords
 from mcjax_launch.errors import LaunchError
-from mcjax_launch.options.kinds import parse_texts
-from mcjax_launch.options.option import Option
 from mcjax_launch.options.options import Options
 from mcjax_launch.options.removed import find_replacement
 
@@ -43,20 +41,10 @@ def make_options(program: Sequence[str], keywords: Mapping[str, object]) -> Opti
             continue
         option = DECLARED[keyword]
         try:
-            given[option.name] = _read(option, value)
+            given[option.name] = option.read(value)
         except (ValueError, TypeError) as error:
             raise LaunchError(f"{keyword}: {error}") from None
     return Options(program=tuple(program), **given)
-
-
-def _read(option: Option, value: Any) -> Any:
-    if option.kind is None:
-        return bool(value)
-    if option.kind.of_keyword is not None:
-        return option.kind.of_keyword(value)
-    if option.repeats:
-        return tuple(map(option.kind.read, parse_texts(value)))
-    return option.kind.read(value)
 
 
 def _suggest_keyword(keyword: str) -> str:

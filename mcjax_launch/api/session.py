@@ -62,6 +62,9 @@ class Session:
         self._changed = threading.Condition(threading.RLock())
         self._cancelled: threading.Event | None = None  # of the running call
         self._is_closed = self._is_ready = False
+        self._ranks: CalledRanks
+        self._progress: CallProgress
+        self._ending: weakref.finalize[Any, Any]
         self._begin()
 
     # --- for the caller ---

@@ -119,7 +119,7 @@ def _read_entry(key: str, value: Any) -> tuple[str, Any]:
         raise LaunchError(f"{where}: only the command line sets {option.long}")
     try:
         return option.name, _read(option, value)
-    except ValueError as error:
+    except (TypeError, ValueError) as error:
         raise LaunchError(f"{where}: {error}") from None
 
 
@@ -141,12 +141,7 @@ def _read(option: Option, value: Any) -> Any:
         return tuple(_read_variables(value))
     if not isinstance(value, (str, int, float, list)):
         raise ValueError("write a text in quotes, a number or a list of them")
-    if option.kind is kinds.HOSTS and kinds.HOSTS.of_keyword is not None:
-        return kinds.HOSTS.of_keyword(value)
-    if option.repeats:
-        values = value if isinstance(value, list) else [value]
-        return tuple(map(option.kind.read, values))
-    return option.kind.read(value)
+    return option.read([value] if option.repeats and not isinstance(value, list) else value)
 
 
 def _read_variables(table: dict[str, Any]) -> Iterator[str]:

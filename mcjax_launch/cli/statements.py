@@ -49,7 +49,11 @@ class Statements:
         """Return whether a compound statement has ended before a line at the margin."""
         if not line.strip() or line[0].isspace() or line[0] == "#" or _GOES_ON.match(line):
             return False
-        return _can_compile("\n".join(self._lines) + "\n", "exec")
+        try:
+            compile("\n".join(self._lines) + "\n", "<statement>", "exec", dont_inherit=True)
+        except (SyntaxError, ValueError, OverflowError):
+            return False
+        return True
 
     def _is_complete(self) -> bool:
         text = "\n".join(self._lines)
@@ -57,11 +61,3 @@ class Statements:
             return codeop.compile_command(text, symbol="single") is not None
         except (SyntaxError, ValueError, OverflowError):
             return True  # the ranks say what is wrong
-
-
-def _can_compile(text: str, symbol: str) -> bool:
-    try:
-        compile(text, "<statement>", symbol, dont_inherit=True)
-    except (SyntaxError, ValueError, OverflowError):
-        return False
-    return True

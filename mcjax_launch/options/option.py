@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, ClassVar
 
-from mcjax_launch.options.kinds import Kind
+from mcjax_launch.options.kinds import Kind, parse_texts
 from mcjax_launch.wire.value import Value
 
 #: The file of a project, in the current folder, whose table [tool.mcjax-launch] sets options.
@@ -78,6 +78,21 @@ class Option(Value, kw_only=True):
         own = self.type.removesuffix(" | None")
         accepted = (self.kind and self.kind.accepts) or own
         return f"{accepted} | None" if self.default in (None, ()) else accepted
+
+    def read(self, value: Any) -> Any:
+        """Return the value of the option's keyword as the option has it.
+
+        Raises:
+            TypeError, ValueError: the value is not valid.
+
+        """
+        if self.kind is None:
+            return bool(value)
+        if self.kind.of_keyword is not None:
+            return self.kind.of_keyword(value)
+        if self.repeats:
+            return tuple(map(self.kind.read, parse_texts(value)))
+        return self.kind.read(value)
 
 
 def declare_option(kind: Kind, *, default: Any = None, **more: Any) -> Any:

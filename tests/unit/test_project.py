@@ -59,6 +59,7 @@ VALUES: dict[str, tuple[str, Any]] = {
     'sync = "b c"': ("sync", ("b c",)),
     'wrap = "0:strace -f"': ("wrap", ("0:strace -f",)),
     'env = ["A=1", "B"]': ("env", ("A=1", "B")),
+    'env = "A=1"': ("env", ("A=1",)),
     'env = {A = "x y", B = 2}': ("env", ("A=x y", "B=2")),
     'preload = ["jax", "flax"]': ("preload", ("jax", "flax")),
     'gpus-per-process = "all"': ("gpus_per_process", "all"),
