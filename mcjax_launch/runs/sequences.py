@@ -192,7 +192,8 @@ class MeshSequence:
         sequence = self.by_rank.get(rank)
         if sequence is None:
             return
-        if not sequence.add(first, programs, at) or sequence.count < self.agreed:
+        before = sequence.count  # less than agreed if programs of another rank were overwritten
+        if not sequence.add(first, programs, at) or sequence.count < min(before, self.agreed):
             self.is_compared = False
         if sequence.base > self.agreed:  # some programs were overwritten before they were read
             self.agreed = sequence.base
@@ -363,12 +364,13 @@ class ProgramNames:
     def are_same(self, first: int, second: int) -> bool:
         """Return whether two identities stand for the same compiled program.
 
-        They differ if a rank calls a function with the same code that it has defined elsewhere.
+        They differ if a rank calls a function with the same code that it has defined elsewhere. If
+        programs of both are the same, those that ran may be.
         """
         if first == second:
             return True
-        ours = self._fingerprints.get(first, set())
-        return len(ours) == 1 and ours == self._fingerprints.get(second)
+        known = self._fingerprints
+        return not known.get(first, set()).isdisjoint(known.get(second, ()))
 
 
 class ProgramSequences:

@@ -39,8 +39,8 @@ if TYPE_CHECKING:
 
 #: Seconds between two reports.
 EVERY_S = 1.0
-# Older entries may be overwritten while they are read: a block and the 0 after it are made empty.
-_OLDEST = ENTRIES - 2 * BLOCKS[-1]
+# Older entries may be overwritten: a rank makes a block and the 0 after it empty before it tells.
+_OLDEST = ENTRIES - 2 * BLOCKS[-1] - 2
 # With more times in a report, only those of every 7th program are told, or of every 91st ...
 _MOST_TIMES = 32
 _THINNER = *BLOCKS, 91 * 11, 91 * 11 * 17
@@ -53,24 +53,39 @@ class SequenceReader:
         self.area = area
         self._number = 0  # of the last entry that was read, and the entry
         self._last = 0
+        self._has_order = True
         self._timed = 0  # number of times that were read
 
     def read(self) -> tuple[int, list[int]] | None:
         """Return the number of the first new entry, and the new entries; None if nothing is new.
 
-        The last entry may be withdrawn later; then its number is returned again.
+        The last entry may be withdrawn later; then its number is returned again. That a sequence
+        has no order any more is new, too.
         """
-        entries, number, was_withdrawn = self.area.entries, self._number, False
-        if self.area.head[BEFORE] - number > _OLDEST:  # some are overwritten
-            number = self.area.head[BEFORE]
-        elif number and entries[(number - 1) % ENTRIES] != self._last:
-            number, was_withdrawn = number - 1, True
-        first, found = number + 1, []
-        while entry := entries[number % ENTRIES]:
-            found.append(entry)
-            number += 1
-        self._number, self._last = number, entries[(number - 1) % ENTRIES]
-        return (first, found) if found or was_withdrawn else None
+        begin = self._number
+        found = self._read_from(begin)
+        # Overwritten, perhaps only now: this process may have been suspended.
+        while self.area.head[BEFORE] - begin > _OLDEST:
+            begin = self.area.head[BEFORE]
+            found = self._read_from(begin)
+        number, programs = found
+        lost_order = self._has_order and self.area.head[HAS_NO_ORDER] != 0
+        is_new = bool(programs) or number < self._number or lost_order
+        self._number = number + len(programs)
+        self._last = programs[-1] if programs else self.area.entries[(number - 1) % ENTRIES]
+        self._has_order = self._has_order and not lost_order
+        return (number + 1, programs) if is_new else None
+
+    def _read_from(self, number: int) -> tuple[int, list[int]]:
+        """Return the entries after a number, and the number; one less if its entry is withdrawn."""
+        entries, programs = self.area.entries, list[int]()
+        if number and number == self._number and entries[(number - 1) % ENTRIES] != self._last:
+            number -= 1
+        at = number
+        while entry := entries[at % ENTRIES]:
+            programs.append(entry)
+            at += 1
+        return number, programs
 
     def read_times(self) -> list[tuple[int, int]]:
         """Return the numbers of some new programs, and the times in microseconds."""

@@ -73,6 +73,7 @@ class SequenceComparison(LauncherPart):
         self._sequences = self._state.sequences = ProgramSequences()
         self._known: dict[int, RecordedSequence] = {}  # by key
         self._deaf: set[int] = set()  # ranks that do not record
+        self._unrecorded: dict[int, int] = {}  # rank that does not record a sequence, by its key
         self._clocks: defaultdict[AgentConnection, _Clock] = defaultdict(_Clock)
         self._told = 0  # differences
         self._look_at = math.inf
@@ -89,8 +90,15 @@ class SequenceComparison(LauncherPart):
             case FromHook(rank=rank, message=NotRecording(reason)):
                 self._deaf.add(rank)
                 self.launcher.console.show_detail(f"rank {rank} does not record programs: {reason}")
-            case FromHook(message=RecordedSequence() as sequence):
+                for mesh in self._sequences.meshes.values():
+                    self._give_up(mesh, rank)
+            case FromHook(rank=rank, message=RecordedSequence() as sequence):
                 self._known[sequence.key] = sequence
+                if not sequence.is_recorded:
+                    self._unrecorded[sequence.key] = rank
+                    for (_, key), mesh in self._sequences.meshes.items():
+                        if key == sequence.key:
+                            self._give_up(mesh, rank)
             case FromHook(message=RecordedProgram() as program):
                 named = program.identity, program.name, program.where, program.fingerprint
                 self._sequences.names.record(*named)
@@ -135,20 +143,27 @@ class SequenceComparison(LauncherPart):
             mine = members.intersection(self._state.ranks) - self._deaf
             mesh = meshes[place] = MeshSequence(described.thread, mine)
             self._sequences.arrivals[place] = ProgramArrivals(mine)
-        if mesh.is_compared and not entries.has_order:
-            mesh.is_compared = False
-            ranks = format_ranks(mesh.members)
-            thread = f" in the thread {mesh.thread}" if mesh.thread else ""
-            self.launcher.console.show_detail(
-                f"the order of programs over {ranks}{thread} is no longer compared: "
-                f"rank {entries.rank} cannot tell it"
-            )
+        if not entries.has_order:
+            self._give_up(mesh, entries.rank)
+        elif entries.key in self._unrecorded:
+            self._give_up(mesh, self._unrecorded[entries.key])
         programs = _unpack(entries.programs)
         mesh.add(entries.rank, entries.first, programs, now)
         if ahead_s is not None and self.launcher.job.is_looked_at:
             times = _list_times(entries, programs, ahead_s)
             self._record_times(self._sequences.arrivals[place], entries.rank, times, now)
         self._state.record_programs(entries.rank, self._sequences.count(entries.rank), now)
+
+    def _give_up(self, mesh: MeshSequence, rank: int) -> None:
+        """Compare a mesh no longer, because a rank that may be in it cannot tell the order."""
+        if rank in mesh.members and mesh.is_compared:
+            mesh.is_compared = False
+            ranks = format_ranks(mesh.members)
+            thread = f" in the thread {mesh.thread}" if mesh.thread else ""
+            self.launcher.console.show_detail(
+                f"the order of programs over {ranks}{thread} is no longer compared: "
+                f"rank {rank} cannot tell it"
+            )
 
     def _record_times(
         self,

@@ -76,6 +76,7 @@ class RecordedSequence(HookMessage):
     """Notice of a new sequence: its mesh, and its thread's name, "" for the main thread.
 
     `processes` and `devices` are numbers as the backend of `platform` counts; None for all.
+    `is_recorded` is False if the file has no room for it.
     """
 
     key: int
@@ -83,6 +84,7 @@ class RecordedSequence(HookMessage):
     processes: tuple[int, ...] | None
     devices: tuple[int, ...] | None
     thread: str = ""
+    is_recorded: bool = True
 
 
 class RecordedProgram(HookMessage):

@@ -95,6 +95,101 @@ def test_no_difference_is_made_up_where_calls_look_alike(jobs: Jobs, tmp_path: P
     assert (ended.status, ended.stderr) == (0, "")
 
 
+UNUSUAL = """
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
+
+jax.distributed.initialize()
+rank = jax.process_index()
+
+
+def spread(devices, rows=1):
+    sharding = NamedSharding(Mesh(np.array(devices), ("x",)), PartitionSpec("x"))
+    values = np.arange(rows * len(devices), dtype="f")
+    return jax.make_array_from_callback(values.shape, sharding, lambda index: values[index])
+
+
+class Evaluate:
+    @staticmethod
+    @jax.jit
+    def run(x):
+        return x * 2
+
+
+class Average:
+    def __init__(self):
+        self.run = jax.jit(lambda x: x * 3)
+
+
+class Log:
+    def run(self, x):
+        pass
+
+
+def run_all(steps, x):
+    for step in steps:
+        step.run(x)
+
+
+x, average = spread(jax.devices()), Average()
+Evaluate.run(x)
+average.run(x)
+for _ in range(40):  # rank 0 calls what is no jitted function at this line, often
+    run_all([Log()] if rank == 0 else [], x)
+for _ in range(3):
+    run_all([Evaluate(), average], x)
+
+# A tool made this function, with an address in the file's name, and it has two programs.
+made = {}
+exec(compile("def add(x, y): return x + y[0]", f"<made at {id(made):#x}{rank}>", "exec"), made)
+add = jax.jit(made["add"])
+for rows in (1, 2, 1, 2):
+    add(x, spread(jax.devices(), rows))
+
+# Rank 0 is in more meshes than it has room for, the others are not.
+by_rank = [[d for d in jax.devices() if d.process_index == other] for other in range(3)]
+for other in (1, 2):
+    for number in range(10):
+        if rank in (0, other):
+            y = spread([by_rank[0][number // 4], by_rank[other][number % 4]])
+            for _ in range(3):
+                Evaluate.run(y)
+"""
+
+
+def test_unusual_programs_do_not_differ(jobs: Jobs, tmp_path: Path) -> None:
+    (tmp_path / "unusual.py").write_text(UNUSUAL)
+    ended = jobs.run("-n", 3, "-d", 4, "-v", "unusual.py", cwd=tmp_path)
+    assert ended.status == 0, ended.stderr
+    assert "of this mesh" not in ended.stderr
+    assert "over ranks 0-2 is no longer compared" not in ended.stderr
+    assert "over ranks 0,2 is no longer compared: rank 0 cannot tell it" in ended.stderr
+
+
+ON_A_LINE = """
+import jax
+import numpy as np
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
+
+jax.distributed.initialize()
+sharding = NamedSharding(Mesh(np.array(jax.devices()), ("x",)), PartitionSpec("x"))
+x = jax.make_array_from_callback((2,), sharding, lambda index: np.arange(2.0)[index])
+f, g = jax.jit(lambda x: x * 2), jax.jit(lambda x: x + 2)
+for number in range(30):
+    f(x)
+    if jax.process_index() == 0 or number != 17:
+        g(x)
+"""
+
+
+def test_functions_of_one_line_are_told_apart(jobs: Jobs, tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text(ON_A_LINE)
+    ended = jobs.run("-n", 2, "-d", 1, "train.py", cwd=tmp_path)
+    assert "(program 36 of this mesh)" in ended.stderr
+
+
 HANGING = (PROGRAMS / "hanging.py").read_text().splitlines()
 SHIFT, TURN = (
     f"hanging.py:{next(n for n, line in enumerate(HANGING, 1) if code in line)}"

@@ -1,5 +1,6 @@
 """Reading of a ring of programs, and their times, while a rank writes it."""
 
+import copy
 import random
 import time
 
@@ -7,7 +8,7 @@ import pytest
 
 from mcjax_launch.features.recorder.agent import SequenceReader
 from mcjax_launch.features.recorder.hook.sequences import Sequence
-from mcjax_launch.features.recorder.messages import BLOCKS, ENTRIES, FILE_BYTES, Area
+from mcjax_launch.features.recorder.messages import BLOCKS, ENTRIES, FILE_BYTES, HAS_NO_ORDER, Area
 
 
 def make_pair() -> tuple[Sequence, SequenceReader]:
@@ -56,6 +57,57 @@ def test_overwritten_programs_are_left_out() -> None:
     assert set(programs) == {6}
     record(sequence, 7)
     assert reader.read() == (sequence.count, [7])
+
+
+class Suspended:
+    """Entries of a reader that is suspended at its second one, while the rank runs other programs."""
+
+    def __init__(self, sequence: Sequence, programs: int) -> None:
+        self._sequence = sequence
+        self._programs = programs
+        self._reads = 0
+
+    def __getitem__(self, at: int) -> int:
+        self._reads += 1
+        if self._reads == 2:
+            record(self._sequence, *[6] * self._programs)
+        return self._sequence.ring[at]
+
+
+@pytest.mark.parametrize("programs", [ENTRIES // 2, ENTRIES, 3 * ENTRIES + 11])
+def test_programs_overwritten_while_they_are_read_are_left_out(programs: int) -> None:
+    sequence, reader = make_pair()
+    ran = [5] * 300
+    record(sequence, *ran)
+    reader.area.entries = Suspended(sequence, programs)  # type: ignore[assignment]
+    found = reader.read()
+    ran += [6] * programs
+    assert found is not None
+    first, read = found
+    assert read == ran[first - 1 : first - 1 + len(read)]
+    assert first - 1 + len(read) == len(ran)
+
+
+def test_no_program_is_withdrawn_because_it_is_overwritten() -> None:
+    sequence, reader = make_pair()
+    record(sequence, *[5] * 100)
+    assert reader.read() == (1, [5] * 100)
+    record(sequence, *[6] * (ENTRIES - 300))
+    for _ in range(400):
+        record(sequence, 6)
+        later = copy.copy(reader)
+        found = later.read()
+        assert found is not None
+        assert found[0] > 100, sequence.count
+
+
+def test_lost_order_is_told_without_a_new_program() -> None:
+    sequence, reader = make_pair()
+    record(sequence, 5)
+    reader.read()
+    reader.area.head[HAS_NO_ORDER] = 1
+    assert reader.read() == (2, [])
+    assert reader.read() is None
 
 
 @pytest.mark.parametrize("seed", range(5))

@@ -108,6 +108,15 @@ def test_equal_code_of_two_functions_is_no_difference() -> None:
     assert sequences.differences == []
 
 
+def test_functions_that_share_a_program_do_not_differ() -> None:
+    """As of a tool's code: ranks give it other names, and it has several programs."""
+    sequences = make(("ffu", "eeu"))
+    for letter in "fe":
+        sequences.names._fingerprints[ord(letter)] = {"same", f"other {letter}"}
+    sequences.compare((), LATER, 1)
+    assert sequences.differences == []
+
+
 def test_withdrawn_entry_is_no_difference() -> None:
     sequences = make(("fuf", "fuu"))
     assert sequences.compare((), 1.1, 1) < math.inf  # the last entries may be withdrawn
@@ -165,3 +174,25 @@ def test_lost_programs_are_left_out() -> None:
     sequences.compare((), LATER, 1)
     assert sequences.differences == []
     assert mesh.agreed == 5001
+
+
+def test_difference_after_lost_programs_is_named() -> None:
+    """Of one rank more programs may be lost than another one has run."""
+    sequences = make(("fufu", "fufu"))
+    mesh = sequences.meshes[KEY]
+    mesh.add(0, 5001, list(map(ord, "fuffu")), 2.0)
+    mesh.add(1, 5, list(map(ord, "fu" * 1000)), 2.0)
+    sequences.compare((), 2.0, 1)
+    mesh.add(1, 2005, list(map(ord, "fu" * 1500)), 3.0)
+    sequences.compare((), LATER, 1)
+    sequences.compare((), LATER + 2, 1)
+    [line] = describe_differences(sequences)
+    assert "program 5,004 of this mesh" in line
+
+
+def test_agreed_program_that_is_withdrawn_ends_the_comparison() -> None:
+    sequences = make(("fufu", "fufu"))
+    sequences.compare((), LATER, 1)
+    mesh = sequences.meshes[KEY]
+    mesh.add(0, 4, [], LATER)
+    assert not mesh.is_compared

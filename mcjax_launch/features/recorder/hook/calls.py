@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import atexit
 import os
+import re
 import sys
 import threading
 import weakref
@@ -42,6 +43,8 @@ _MOST_LEAVES = 8
 # program that spans processes, _LOCAL if none does, else its _Learnt, which is false. A dict by
 # function would keep functions alive, and one by id() is slow if Python has audit hooks.
 _STATE = "_mcjax_launch"
+# Address of an object, as tools have it in names of the code that they make.
+_ADDRESS = re.compile(r"\b0x[0-9a-f]+\b")
 # Name of JAX's function for misses, within `_cpp_pjit`.
 _MISS = "cache_miss"
 _LOCAL = ()
@@ -166,6 +169,7 @@ class Calls:
         self._by_code: weakref.WeakKeyDictionary[Any, _Learnt] = weakref.WeakKeyDictionary()
         self._other_calls: dict[Any, int] = {}  # by place in the code
         self._staying: set[Any] = set()  # places that stay observed
+        self._names: set[str] = set()  # by which the program may call jitted functions
         # Fingerprint by the entry, of functions that were compiled ahead of time.
         self._ahead: dict[int, str] = {}
         self._is_broken = False
@@ -240,7 +244,9 @@ class Calls:
     def _on_other_call(self, code: CodeType, offset: int, function: Any, argument: Any) -> bool:
         """Handle a call of another object; return True to observe this place no longer.
 
-        A place that calls what it is given may call a jitted function later, so it stays observed.
+        A place that calls what it is given may call a jitted function later, so it stays observed;
+        and one that calls a function by a name by which a jitted one may be called, such as a
+        method of another class.
         """
         place = weakref.ref(code), offset
         kind = type(function)
@@ -260,7 +266,8 @@ class Calls:
         if count < _MOST_OTHER_CALLS:
             self._other_calls[place] = count
             return False
-        if _calls_any(code, function):
+        is_python = kind is FunctionType or kind is MethodType
+        if _calls_any(code, function) or (is_python and function.__name__ in self._names):
             self._staying.add(place)
             return False
         return True
@@ -269,14 +276,16 @@ class Calls:
         """Record a call whose outcome is not the same in every call of the main thread."""
         if code is self._run_inside:  # in `_run_transformed`
             return _monitoring.DISABLE
-        self._try(self._record_call, function, argument)
+        self._try(self._record_call, code, function, argument)
         return None
 
-    def _record_call(self, function: Any, argument: Any) -> None:
-        state = getattr(function, _STATE, None)
+    def _record_call(self, code: CodeType, function: Any, argument: Any) -> None:
+        state: Any = getattr(function, _STATE, None)
         if state is _LOCAL:
             return
-        learnt: _Learnt = state[-1] if state else self._meet(function) if state is None else state
+        if state is None:
+            state = self._meet(code, function)
+        learnt: _Learnt = state[-1] if state else state
         self._of_thread.latest = None
         if (missed := self._of_thread.missing) is not None:  # a hit with an argument of a new kind
             self._of_thread.missing = None
@@ -301,8 +310,11 @@ class Calls:
         for mesh in learnt.meshes:
             self._file.give_up_order(self._file.get_sequence(mesh))
 
-    def _meet(self, function: Any) -> _Learnt:
-        """Return what is known of a jitted function that is called for the first time."""
+    def _meet(self, code: CodeType, function: Any) -> _Learnt:
+        """Return what is known of a jitted function that code calls for the first time."""
+        if not is_jax(code.co_filename):
+            name = str(getattr(function, "__name__", ""))
+            self._names.update([name] if name in code.co_names else [name, *code.co_names])
         inner = getattr(function, "_fun", None)
         if inner is None:
             learnt = _Learnt(str(getattr(function, "__name__", "")))
@@ -507,8 +519,12 @@ def _identify(inner: Any) -> str:
     """Return a text for a function that is equal in all processes of a program."""
     name = getattr(inner, "__name__", type(inner).__name__)
     code = getattr(_unwrap(inner), "__code__", None)
-    line = "" if code is None else f" {os.path.basename(code.co_filename)}:{code.co_firstlineno}"
-    return f"{name}{line}"
+    where = ""
+    if code is not None:
+        where = f" {os.path.basename(code.co_filename)}:{code.co_firstlineno}"
+        if name == "<lambda>":  # a line may have several
+            where += f":{max(column or 0 for _, _, column, _ in code.co_positions())}"
+    return _ADDRESS.sub("", f"{name}{where}")
 
 
 def _get_shape(key: Any) -> str:

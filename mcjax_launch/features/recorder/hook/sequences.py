@@ -193,13 +193,13 @@ class SequenceFile:
         return sequence
 
     def _make_sequence(self, place: tuple[Mesh, str, int]) -> Sequence:
-        if self._count == MOST_SEQUENCES:
-            return self._spare
-        index = self._count
-        self._count += 1
+        index, has_room = self._count, self._count < MOST_SEQUENCES
         (platform, processes, devices), thread, _ = place
         key = zlib.crc32(repr(place).encode()) or 1
-        self._link.send(RecordedSequence(key, platform, processes, devices, thread))
+        self._link.send(RecordedSequence(key, platform, processes, devices, thread, has_room))
+        if not has_room:
+            return self._spare
+        self._count += 1
         self._areas[index].head[KEY] = key
         return Sequence(index, self._areas[index])
 
