@@ -22,7 +22,7 @@ def describe(difference: Difference) -> Iterator[str]:
 def _describe_deviation(difference: Difference, deviation: Deviation) -> str:
     usual, others = difference.usual, format_ranks(difference.ranks)
     who, own = format_ranks(deviation.ranks), deviation.program
-    here = f"program {difference.number:,} of this mesh"
+    here = f"program {difference.number:,} of this mesh{_format_lost(difference)}"
     skipped, extra = _format_more(deviation.skipped), _format_more(deviation.extra)
     match deviation.kind:
         case DeviationKind.SKIPPED:
@@ -42,6 +42,13 @@ def _describe_deviation(difference: Difference, deviation: Deviation) -> str:
             return f"{who} ran {own} with an argument of another shape than {others} ({here})"
         case _:
             return f"{who} ran {own} in place of {usual} ({here}), which {others} ran"
+
+
+def _format_lost(difference: Difference) -> str:
+    if difference.lost is None:
+        return ""
+    first, last = difference.lost
+    return f"; maybe one before: {first:,} to {last:,} ran too fast to be compared"
 
 
 def _format_more(count: int) -> str:

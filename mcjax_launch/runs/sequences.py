@@ -85,6 +85,8 @@ class Difference(Value):
         usual: the program that most ranks ran.
         ranks: the ranks that ran it.
         deviations: what the other ranks did.
+        lost: first and last number of the latest programs that were overwritten before they were
+            read, where ranks may have differed already; None if there are none.
 
     """
 
@@ -92,6 +94,7 @@ class Difference(Value):
     usual: ProgramName
     ranks: tuple[int, ...]
     deviations: tuple[Deviation, ...]
+    lost: tuple[int, int] | None = None
 
 
 class Gap(Value):
@@ -185,6 +188,7 @@ class MeshSequence:
         self.agreed = 0
         self.difference: Difference | None = None
         self.is_compared = True
+        self._lost: tuple[int, int] | None = None  # see `Difference`
         self._differs_since = math.inf
 
     def add(self, rank: int, first: int, programs: Sequence[int], at: float) -> None:
@@ -196,6 +200,10 @@ class MeshSequence:
         if not sequence.add(first, programs, at) or sequence.count < min(before, self.agreed):
             self.is_compared = False
         if sequence.base > self.agreed:  # some programs were overwritten before they were read
+            begin = self.agreed + 1
+            if self._lost is not None and self._lost[1] == self.agreed:  # none were equal since
+                begin = self._lost[0]
+            self._lost = begin, sequence.base
             self.agreed = sequence.base
             for other in self.by_rank.values():
                 other.drop_until(self.agreed)
@@ -288,12 +296,14 @@ class MeshSequence:
             elif program != usual:
                 deviation = self._classify(groups[usual][0], ranks[0])
                 same = names[program].title == names[usual].title
-                if same and deviation.kind in (DeviationKind.OTHER, DeviationKind.UNCLEAR):
+                if self._lost is not None:  # the first difference may be among those
+                    deviation = deviation.copy_with(kind=DeviationKind.UNCLEAR)
+                elif same and deviation.kind in (DeviationKind.OTHER, DeviationKind.UNCLEAR):
                     deviation = deviation.copy_with(kind=DeviationKind.RESHAPED)
                 who = tuple(ranks)
                 deviations.append(deviation.copy_with(ranks=who, program=names[program]))
         usually = names[usual], tuple(groups[usual])
-        return Difference(self.agreed + 1, *usually, tuple(deviations))
+        return Difference(self.agreed + 1, *usually, tuple(deviations), self._lost)
 
     def _classify(self, usual: int, rank: int) -> Deviation:
         """Return what a rank did where its programs first differ from those of the rank `usual`."""

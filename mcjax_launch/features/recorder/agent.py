@@ -37,8 +37,9 @@ if TYPE_CHECKING:
     from ...wire.frames import Raw
     from ...wire.messages import FromHook
 
-#: Seconds between two reports.
+#: Seconds between two reports; less if more programs would come than these, but not less than so.
 EVERY_S = 1.0
+_MOST_PROGRAMS, _LEAST_S = ENTRIES // 4, 0.1
 # Older entries may be overwritten: a rank makes a block and the 0 after it empty before it tells.
 _OLDEST = ENTRIES - 2 * BLOCKS[-1] - 2
 # With more times in a report, only those of every 7th program are told, or of every 91st ...
@@ -66,7 +67,8 @@ class SequenceReader:
         found = self._read_from(begin)
         # Overwritten, perhaps only now: this process may have been suspended.
         while self.area.head[BEFORE] - begin > _OLDEST:
-            begin = self.area.head[BEFORE]
+            # The latest that will stay for a while: of each rank, so that they can be compared.
+            begin = self.area.head[BEFORE] - ENTRIES // 2
             found = self._read_from(begin)
         number, programs = found
         lost_order = self._has_order and self.area.head[HAS_NO_ORDER] != 0
@@ -106,7 +108,14 @@ def _thin(times: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
 
 
 class _Process:
-    """Recording process of a rank; `number` counts those of the rank."""
+    """Recording process of a rank; `number` counts those of the rank.
+
+    Attributes:
+        most: number of programs that were read last in the sequence with most.
+
+    """
+
+    most = 0
 
     def __init__(self, rank: int, number: int, path: str) -> None:
         self.rank = rank
@@ -118,13 +127,14 @@ class _Process:
 
     def read(self) -> list[Entries]:
         """Return the new entries of all sequences."""
-        found = []
+        found, self.most = [], 0
         for reader in self._readers:
             head = reader.area.head
             if not head[KEY]:
                 break
             if (new := reader.read()) is not None:
                 first, programs = new
+                self.most = max(self.most, len(programs))
                 packed = b"".join(program.to_bytes(4, "little") for program in programs)
                 text = b2a_base64(zlib.compress(packed, 1), newline=False).decode()
                 place = self.rank, self.number, head[KEY]
@@ -145,6 +155,7 @@ class RecordReports(AgentPart):
         self._processes: dict[int, _Process] = {}  # by pid
         self._counts: dict[int, int] = {}  # of processes, by rank
         self.deadline: float | None = None
+        self._reported_at = time.monotonic()
         agent.timers.append(self)
 
     def on_message(self, message: Message | Raw) -> None:
@@ -178,13 +189,17 @@ class RecordReports(AgentPart):
     def expire(self, now: float) -> None:
         """Report what is new, if it is time."""
         if self.deadline is not None and now >= self.deadline:
-            self.deadline = now + EVERY_S
-            self._report(list(self._processes.values()))
+            most = self._report(list(self._processes.values()))
+            wait_s = _MOST_PROGRAMS * (now - self._reported_at) / max(most, 1)
+            self._reported_at = now
+            self.deadline = now + min(max(wait_s, _LEAST_S), EVERY_S)
 
-    def _report(self, processes: list[_Process]) -> None:
+    def _report(self, processes: list[_Process]) -> int:
+        """Report what is new; return the number of new programs in the fastest sequence."""
         found = tuple(entries for process in processes for entries in process.read())
         if found:
             self.agent.link.send(Recorded(found))
+        return max((process.most for process in processes), default=0)
 
 
 PART = RecordReports

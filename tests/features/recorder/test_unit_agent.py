@@ -3,12 +3,25 @@
 import copy
 import random
 import time
+import zlib
+from binascii import a2b_base64
+from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
-from mcjax_launch.features.recorder.agent import SequenceReader
-from mcjax_launch.features.recorder.hook.sequences import Sequence
-from mcjax_launch.features.recorder.messages import BLOCKS, ENTRIES, FILE_BYTES, HAS_NO_ORDER, Area
+from mcjax_launch.features.recorder.agent import RecordReports, SequenceReader
+from mcjax_launch.features.recorder.hook.sequences import Sequence, SequenceFile
+from mcjax_launch.features.recorder.messages import (
+    BLOCKS,
+    ENTRIES,
+    FILE_BYTES,
+    HAS_NO_ORDER,
+    Area,
+    Recorded,
+    Recording,
+)
+from mcjax_launch.wire.messages import FromHook
 
 
 def make_pair() -> tuple[Sequence, SequenceReader]:
@@ -54,6 +67,7 @@ def test_overwritten_programs_are_left_out() -> None:
     first, programs = found
     assert first > 2
     assert first + len(programs) - 1 == sequence.count
+    assert len(programs) > ENTRIES // 2
     assert set(programs) == {6}
     record(sequence, 7)
     assert reader.read() == (sequence.count, [7])
@@ -163,3 +177,39 @@ def test_of_fast_programs_the_same_ones_are_timed_in_all_ranks(
     assert all(at == round(number * every_s * 1e6) for number, at in later)
     others = run(monkeypatch, 10 * second, every_s * 1.3)
     assert len({number for number, _ in later} & {number for number, _ in others}) > 30
+
+
+class Clock:
+    """Agent of a rank that runs programs at a rate, and the times of its reports."""
+
+    def __init__(self, tmp_path: Path, per_s: int) -> None:
+        self._per_s = per_s
+        self.sent = list[Recorded]()
+        link = SimpleNamespace(send=self.sent.append)
+        agent = SimpleNamespace(timers=[], link=link, folder=str(tmp_path))
+        self._reports = RecordReports(agent)
+        file = SequenceFile(str(tmp_path / "programs"), SimpleNamespace(send=lambda _: None))  # type: ignore[arg-type]
+        hook = SimpleNamespace(rank=0, pid=1)
+        self._reports.on_hook_message(hook, FromHook(0, Recording(file.path)))  # type: ignore[arg-type]
+        self._sequence = file.get_sequence(("cpu", None, None))
+
+    def run(self, seconds: float) -> int:
+        """Return how many programs were reported."""
+        assert self._reports.deadline is not None
+        now = self._reports.deadline
+        for _ in range(round(seconds * 50)):
+            record(self._sequence, *[1] * (self._per_s // 50))
+            now += 1 / 50
+            self._reports.expire(now)
+        found = [entries for message in self.sent for entries in message.sequences]
+        return sum(len(zlib.decompress(a2b_base64(entries.programs))) // 4 for entries in found)
+
+
+def test_fast_programs_are_reported_before_they_are_overwritten(tmp_path: Path) -> None:
+    (tmp_path / "slow").mkdir()
+    slow, fast = Clock(tmp_path / "slow", 1000), Clock(tmp_path, 25_000)
+    assert slow.run(9) >= 7900
+    assert len(slow.sent) <= 10
+    ran = 9 * 25_000
+    assert fast.run(9) >= ran - 2 * ENTRIES  # some of the first second
+    assert len(fast.sent) <= 9 * 10

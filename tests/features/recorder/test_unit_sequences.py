@@ -180,6 +180,7 @@ def test_difference_after_lost_programs_is_named() -> None:
     """Of one rank more programs may be lost than another one has run."""
     sequences = make(("fufu", "fufu"))
     mesh = sequences.meshes[KEY]
+    sequences.compare((), 1.9, 1)
     mesh.add(0, 5001, list(map(ord, "fuffu")), 2.0)
     mesh.add(1, 5, list(map(ord, "fu" * 1000)), 2.0)
     sequences.compare((), 2.0, 1)
@@ -187,7 +188,11 @@ def test_difference_after_lost_programs_is_named() -> None:
     sequences.compare((), LATER, 1)
     sequences.compare((), LATER + 2, 1)
     [line] = describe_differences(sequences)
-    assert "program 5,004 of this mesh" in line
+    assert line == (
+        "rank 1 ran jit(update) at train.py:13 in place of jit(forward) at train.py:12 "
+        "(program 5,004 of this mesh; maybe one before: 5 to 5,000 ran too fast to be compared), "
+        "which rank 0 ran"
+    )
 
 
 def test_agreed_program_that_is_withdrawn_ends_the_comparison() -> None:
