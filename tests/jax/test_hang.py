@@ -6,6 +6,7 @@ from subprocess import STDOUT
 
 import pytest
 from jobs import PROGRAMS, Jobs
+from rows import rows
 
 # So soon an import that forks wait for is told of as well.
 pytestmark = pytest.mark.afresh
@@ -58,13 +59,15 @@ def test_waiting_ranks_and_missing_ranks_are_named(
     assert without_numbers(for_whom) == without_numbers(f"{where} for {absent}")
 
 
-@pytest.mark.every_jax
-@pytest.mark.parametrize(("way", "where", "gone"), [
+DEADLOCKS = [
     ("left", f"in sync_global_devices() at {WITHOUT}", SHUT),
     ("steps", f"in jit(step) at {STEP}", LEFT),
     ("barrier left", f"at the barrier 'save' at {SAVE}", LEFT),
     ("barrier, gone", f"at the barrier 'save' at {SAVE}", "rank 1, which exited with 0"),
-])  # fmt: skip
+]
+
+
+@pytest.mark.parametrize(("way", "where", "gone"), rows(DEADLOCKS, DEADLOCKS[0], DEADLOCKS[2]))
 def test_a_deadlock_ends_the_job(jobs: Jobs, way: str, where: str, gone: str) -> None:
     ended = jobs.run("-n", 2, "-d", 1, "hanging.py", way, 0, cwd=PROGRAMS, env=SOON)
     assert ended.status == 1

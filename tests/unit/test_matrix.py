@@ -8,7 +8,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from conftest import estimate_place, outcomes
+from conftest import estimate_place, kind_of, outcomes
 
 from scripts import script
 
@@ -37,6 +37,15 @@ def test_workflow_runs_the_other_pairs(capsys: pytest.CaptureFixture[str]) -> No
     names = [pair["name"] for pair in json.loads(capsys.readouterr().out)]
     known = matrix.find_known([])
     assert sorted([*names, *matrix.find_run_in_ci()]) == sorted(known) and len(names) > 3
+
+
+def test_second_pair_of_a_python_reads_the_files_of_jax_alone() -> None:
+    every, jax = (
+        [Path(name) for name in matrix.choose_tests(alone)[2:]] for alone in (False, True)
+    )
+    assert jax == [file for file in every if kind_of(file.relative_to(matrix.TESTS)) == "jax"]
+    names = {file.relative_to(matrix.TESTS).as_posix() for file in every}
+    assert {"jax/test_hang.py", "features/preload/test_unit.py", "process/test_exits.py"} <= names
 
 
 class Marked:

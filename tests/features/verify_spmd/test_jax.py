@@ -10,6 +10,7 @@ from pathlib import Path
 import psutil
 import pytest
 from jobs import PROGRAMS, Jobs, Running, eventually
+from rows import rows
 
 DIVERGING = PROGRAMS / "diverging.py"
 OVERTAKEN = PROGRAMS / "overtaken.py"
@@ -39,10 +40,7 @@ def places(program: Path = DIVERGING) -> dict[str, object]:
     }
 
 
-@pytest.mark.parametrize(
-    "way",
-    [pytest.param(way, marks=pytest.mark.every_jax if way == "constant" else ()) for way in APART],
-)
+@pytest.mark.parametrize("way", rows(APART, "constant"))
 def test_divergence_ends_the_job(jobs: Jobs, way: str) -> None:
     ended = jobs.run(*OPTIONS, DIVERGING, way, cwd=PROGRAMS)
     assert ended.status == 1, ended.stderr
@@ -157,9 +155,7 @@ def test_waiting_ranks_are_named_if_process_ids_differ_from_ranks(jobs: Jobs) ->
 
 
 # The tour runs programs on the devices of others, which jax 0.6 refuses.
-@pytest.mark.parametrize(
-    "program", [pytest.param("toy.py", marks=pytest.mark.every_jax), "tour.py"]
-)
+@pytest.mark.parametrize("program", rows(["toy.py", "tour.py"], "toy.py"))
 def test_the_guides_programs_do_not_diverge(jobs: Jobs, program: str) -> None:
     ended = jobs.run("-n", 2, "-d", 2, "--verify-spmd", PROGRAMS / program)
     assert ended.status == 0, ended.stderr
@@ -194,8 +190,7 @@ GATED = PROGRAMS / "gated.py"
 KEPT_OUT = ["ahead", "pmap", "thread", "donated", "callback", "with nothing exchanged"]
 
 
-@pytest.mark.every_jax
-@pytest.mark.parametrize("way", KEPT_OUT)
+@pytest.mark.parametrize("way", rows(KEPT_OUT, "ahead", "pmap", "callback"))
 def test_no_rank_gets_the_result_of_a_differing_program(jobs: Jobs, way: str) -> None:
     ended = jobs.run(*OPTIONS, GATED, way)
     assert ended.status == 1, ended.stderr
@@ -213,8 +208,7 @@ DIFFERENCES = {
 }  # fmt: skip
 
 
-@pytest.mark.every_jax
-@pytest.mark.parametrize("way", DIFFERENCES)
+@pytest.mark.parametrize("way", rows(DIFFERENCES, "operation", "sharding", "devices"))
 def test_differences_are_shown_and_saved(jobs: Jobs, tmp_path: Path, way: str) -> None:
     program = PROGRAMS / "differing.py"
     saved = (
