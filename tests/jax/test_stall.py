@@ -33,9 +33,9 @@ def test_rank_missing_from_a_collective_is_a_stall(jobs: Jobs) -> None:
 @pytest.mark.afresh  # so soon an import that forks wait for is told of as well
 @pytest.mark.parametrize("way", ["step", "compile"])
 def test_long_step_or_compilation_raises_no_alarm(jobs: Jobs, way: str) -> None:
-    """Neither a stall nor a hang, which would be told of after 3 s here."""
-    words = ["--stall-timeout", "1", PROGRAMS / "slow.py", way, 4]
-    soon = {"MCJAX_TEST_TIME_SCALE": "0.1"}
+    """Neither a stall nor a hang, which would be told of after 1.5 s here."""
+    words = ["--stall-timeout", "1", PROGRAMS / "slow.py", way, 3]
+    soon = {"MCJAX_TEST_TIME_SCALE": "0.05"}
     ended = jobs.run("-n", 2, "-d", 1, *words, env=soon, limit=600)
     assert ended.status == 0, ended.stderr
     said = [line for line in ended.report.splitlines() if not line.startswith("the job ran for ")]

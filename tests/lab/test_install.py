@@ -12,6 +12,7 @@ from pages import ROOT
 ADDRESS = "https://github.com/mcjax/mcjax-launch"
 
 pytestmark = [
+    pytest.mark.nightly,  # it installs jax twice; scripts/package installs the wheel each time
     pytest.mark.timeout(900),  # a package index may be slow
     pytest.mark.skipif(not (ROOT / ".git").exists(), reason="needs a checkout of git's"),
 ]

@@ -82,6 +82,8 @@ def grows_too_fast(work: Callable[[int], Callable[[], object]], size: int) -> st
 
 _PACKAGE = Path(mcjax_launch.__file__).parent
 _METHODS = {"search", "match", "fullmatch", "findall", "finditer", "sub", "subn", "split"}
+# Each worker that reads the tests looks for calls: it parses a file only if this is in it.
+_MAY_USE = re.compile(rf"\b(re|_?[A-Z_]+)\s*\.\s*({'|'.join(_METHODS)})\b")
 _OF_A_PATTERN = 40_000
 _parser: Any = importlib.import_module("re._parser")
 # What no pattern's own text may contain.
@@ -91,9 +93,12 @@ _PIECES = ("a", "0", " ", "\n", "\r", ".", "[", "{", '"', "\\", "/", "1x", "a\n"
 def uses() -> Iterator[tuple[str, str, re.Pattern[Any]]]:
     """Where the package applies a regular expression, how, and which."""
     for file in sorted(_PACKAGE.rglob("*.py")):
+        text = file.read_text()
+        if not _MAY_USE.search(text):
+            continue
         calls = [
             node
-            for node in ast.walk(ast.parse(file.read_text()))
+            for node in ast.walk(ast.parse(text))
             if isinstance(node, ast.Call)
             and isinstance(node.func, ast.Attribute)
             and isinstance(node.func.value, ast.Name)
