@@ -217,10 +217,11 @@ print(f"process={jax.process_index()} got result: {result}")
 ]
 
 
+HOSTS = f" --hosts a:2,b:2 --via {shlex.quote(FAKE_SSH)} --mtls off"
+
+
 @pytest.mark.notebook
-@pytest.mark.parametrize(
-    "hosts", ["", f" --hosts a:2,b:2 --via {shlex.quote(FAKE_SSH)} --mtls off"]
-)
+@pytest.mark.parametrize("hosts", ["", pytest.param(HOSTS, marks=pytest.mark.nightly, id="hosts")])
 def test_guide_runs_as_a_notebook(jobs: Jobs, hosts: str) -> None:
     begin = f"%mcjax -n 4 -d 2{hosts} -- {{process_id}} {{num_processes}}"
     cells = [f"%%mcjax\n{text}" for text in GUIDE]
