@@ -151,8 +151,8 @@ def spmd(bench: Bench) -> list[Measure]:
         found.append(Measure(title, unit, bench.in_turn(15, ways)))
     title = "one call of a jitted function, 2 ranks"
     found.append(_in_turn(bench, title, "add(x)", "time.thread_time", 100, 600))
-    title, step = "one small training step of 2 ranks", "update(weights, batch, batch)"
-    found.append(_in_turn(bench, title, step, "time.perf_counter", 50, 200))
+    title, update = "one small training step of 2 ranks", "update(weights, batch, batch)"
+    found.append(_in_turn(bench, title, update, "time.perf_counter", 50, 200))
     return [*found, *_gate(bench)]
 
 
