@@ -26,6 +26,7 @@ def key_of(
     device: int = 0,
     level: int = 3,
     count: int = 1,
+    kind: str = "cpu",
 ) -> str | None:
     """The key of a program; "unknown" where this jax is said to lack what a key needs."""
     chosen = jax.devices()[device]
@@ -33,7 +34,8 @@ def key_of(
     options = compiler.get_compile_options(1, 1, device_assignment=np.array([[chosen.id]]))
     options.executable_build_options.debug_options.xla_backend_optimization_level = level
     try:
-        return key.make_program_key(chosen.client, module, [chosen] * count, options)
+        device_like = mock.Mock(device_kind=kind, process_index=chosen.process_index)
+        return key.make_program_key(chosen.client, module, [device_like] * count, options)
     except key.UnknownJax:
         return "unknown"
 
@@ -66,6 +68,7 @@ keys = {
     "other constant": key_of(lambda x: jnp.sin(x) @ x + 1),
     "other options": key_of(level=0),
     "other number of devices": key_of(count=2),
+    "other kind of device": key_of(kind="another"),
     "bound by a callback": key_of(lambda x: jax.pure_callback(np.sin, SHAPE, x)),
     "bound by a print": key_of(call_back),
 }

@@ -1,13 +1,16 @@
 """The folders of detached jobs: how each job is, which are kept, and which could be another user's."""
 
 import fcntl
+import json
 import os
 import threading
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
+from mcjax_launch.cli import waiting
 from mcjax_launch.cli.listing import collect_fields, format_table, list_jobs
 from mcjax_launch.cli.stopping import stop
 from mcjax_launch.detached import address, output_files
@@ -290,3 +293,22 @@ def test_folder_that_any_other_user_can_open_is_refused(mode: int) -> None:
     with pytest.raises(LaunchError, match="is open to other users"):
         find_all_jobs()
     folder.parent.chmod(0o700)
+
+
+# --- waiting ---
+
+
+def test_wait_prints_the_job_as_it_is_at_the_limit(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    state = StateFile(str(made(1)))
+
+    def wait_for_end(limit_s: float) -> bool:
+        state.change(full=True)
+        return False
+
+    launcher = SimpleNamespace(wait_for_end=wait_for_end, close=lambda: None)
+    monkeypatch.setattr(waiting, "open_connection", lambda job, why: launcher)
+    assert waiting.wait("00000001", 0.1) == 124
+    assert json.loads(capsys.readouterr().out)["disk_full"]
+    state.close()

@@ -202,6 +202,14 @@ def test_partly_shown_line_is_shown_whole() -> None:
     assert noise.feed(part, 1.0) == [Fragment(OUT, rest)]
 
 
+def test_unfinished_line_stays_unfinished_whatever_it_says() -> None:
+    begun, end = Fragment(ERR, NO_DRIVER.encode()), Fragment(ERR, b" and more\n")
+    noise = NoiseFilter()
+    assert (
+        bytes_of(noise.feed(begun, 0.0)) + bytes_of(noise.feed(end, 0.0)) == begun.text + end.text
+    )
+
+
 def test_a_line_from_gloo_gets_more_time() -> None:
     unfinished, noise = UnfinishedLines(get_patience_s), NoiseFilter()
     assert unfinished.feed(OUT, b"[Gloo] Rank 0 is", 5.0) == []
