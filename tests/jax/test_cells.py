@@ -79,13 +79,17 @@ def test_missing_program_is_refused_in_a_line(jobs: Jobs, words: tuple[str, ...]
 
 
 def test_lines_that_are_cut_wrong_or_the_last(jobs: Jobs) -> None:
-    text = "print('cut', end='')\nx = (1 2)\n%rank 1\nimport sys; sys.exit(3)\nprint('never')\n"
+    wrong_words = "%rank 1\n%ranks 2\n%ranks  all \n"
+    text = (
+        f"print('cut', end='')\nx = (1 2)\n{wrong_words}import sys; sys.exit(3)\nprint('never')\n"
+    )
     ended = jobs.run("-n", 2, "-d", 1, "--interactive", stdin=feed(text))
     assert ended.stdout == "[0-1] cut\n"
-    wrong, *_, error, refused = ended.stderr.splitlines()
+    wrong, *_, error, refused, unknown = ended.stderr.splitlines()
     assert wrong == '[0-1]   File "<cell 2>", line 1'
     assert error.startswith("[0-1] SyntaxError: ")
     assert refused == "mcjax-launch: %rank: there is only %ranks [RANKS]"
+    assert unknown == "mcjax-launch: ranks: '2' is not among ranks 0-1"
     assert ended.status == 3
 
 
@@ -114,7 +118,9 @@ def test_prompt_at_a_terminal(jobs: Jobs, tmp_path: Path) -> None:
         terminal.type("\x03")
         terminal.until("[1] KeyboardInterrupt")
         terminal.until("[1] >>> ")
-        terminal.type("half a line\x03")
+        terminal.type("half a line")
+        terminal.until("half a line")  # else Ctrl-C may come before readline waits for keys
+        terminal.type("\x03")
         terminal.until("KeyboardInterrupt")
         terminal.until("[1] >>> ")
         terminal.type("jax.process_ind\t\t")
