@@ -45,6 +45,11 @@ def format_one_line(text: str) -> str:
     return _cut(" ".join(words), _LONGEST_LINE)
 
 
+def cut_end(text: str, most: int) -> str:
+    """Return text of at most `most` characters."""
+    return text if len(text) <= most else f"{text[: most - 3]}..."
+
+
 def _cut(text: str, most: int) -> str:
     if len(text) <= most:
         return text

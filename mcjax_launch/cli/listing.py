@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 from mcjax_launch.detached.jobs import LOST, RUNNING, DetachedJob, find_all_jobs
 from mcjax_launch.detached.record import read_rows
-from mcjax_launch.wording import escape_unprintable
+from mcjax_launch.wording import cut_end, escape_unprintable
 
 _COLUMNS = ("ID", "STATE", "RANKS", "HOSTS", "SINCE", "PROGRAM", "LAST LINE")
 # Characters: a terminal has room for the last line too.
@@ -72,9 +72,9 @@ def _format_row(job: DetachedJob) -> list[str]:
         job.id,
         state,
         str(description.ranks),
-        _cut(",".join(description.hosts), _MOST_HOSTS),
+        cut_end(escape_unprintable(",".join(description.hosts)), _MOST_HOSTS),
         _format_since(description.since),
-        _cut(shlex.join(description.program), _MOST_PROGRAM),
+        cut_end(escape_unprintable(shlex.join(description.program)), _MOST_PROGRAM),
         escape_unprintable(words or job.last_line),
     ]
 
@@ -94,11 +94,6 @@ def _format_since(at: float) -> str:
     began = time.localtime(at)
     today = time.localtime()[:3] == began[:3]
     return time.strftime("%H:%M:%S" if today else "%m-%d %H:%M", began)
-
-
-def _cut(text: str, most: int) -> str:
-    text = escape_unprintable(text)
-    return text if len(text) <= most else f"{text[: most - 3]}..."
 
 
 def format_table(rows: Sequence[Sequence[str]]) -> list[str]:

@@ -16,7 +16,7 @@ import re
 
 from ..wire.messages import VisibleGpus
 from ..wire.value import Value
-from .system import LINUX, read_system_text
+from .system import LINUX, list_names, read_system_text
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -152,7 +152,7 @@ def _list_nvidia_devices(root: str) -> tuple[list[Gpu], str]:
     found = _read_nvidia_gpus(root)
     if found is not None:
         return found, "/proc/driver/nvidia/gpus"
-    minors = [name for name in _list_entries(os.path.join(root, "dev")) if _is_device(name)]
+    minors = [name for name in list_names(os.path.join(root, "dev")) if _is_device(name)]
     return [Gpu(name) for name in minors if _may_open(root, name)], "/dev/nvidia*"
 
 
@@ -163,7 +163,7 @@ def _read_nvidia_gpus(root: str) -> list[Gpu] | None:
     without opening a file, which would start the GPU.
     """
     folder = os.path.join(root, "proc/driver/nvidia/gpus")
-    buses = _list_entries(folder)
+    buses = list_names(folder)
     found = []
     for bus in buses:
         text = read_system_text(os.path.join(folder, bus, "information"))
@@ -215,9 +215,9 @@ def _has_mig(root: str) -> bool:
     folder = os.path.join(root, "proc/driver/nvidia/capabilities")
     return any(
         name.startswith("gi")
-        for gpu in _list_entries(folder)
+        for gpu in list_names(folder)
         if gpu.startswith("gpu")
-        for name in _list_entries(os.path.join(folder, gpu, "mig"))
+        for name in list_names(os.path.join(folder, gpu, "mig"))
     )
 
 
@@ -275,7 +275,7 @@ def _list_amd_buses(root: str) -> list[str]:
     """Return the PCI address of each AMD GPU that this user may open, in the driver's order."""
     folder = os.path.join(root, "sys/class/kfd/kfd/topology/nodes")
     found = []
-    for node in sorted(_list_entries(folder), key=lambda name: (len(name), name)):
+    for node in sorted(list_names(folder), key=lambda name: (len(name), name)):
         text = read_system_text(os.path.join(folder, node, "properties"))
         properties = dict(line.split(" ", 1) for line in text.splitlines() if " " in line)
         minor = properties.get("drm_render_minor", "0")
@@ -303,10 +303,10 @@ def _find_visible_intel(environ: Mapping[str, str], root: str) -> VisibleGpus:
     """
     devices = os.path.join(root, _PCI)
     buses: list[str] = []
-    for bus in _list_entries(devices):
+    for bus in list_names(devices):
         kind = [read_system_text(os.path.join(devices, bus, name)) for name in ("vendor", "class")]
         drm = os.path.join(devices, bus, "drm")
-        nodes = [name for name in _list_entries(drm) if name.startswith("renderD")]
+        nodes = [name for name in list_names(drm) if name.startswith("renderD")]
         if kind == ["0x8086", "0x038000"] and all(_may_open(root, f"dri/{node}") for node in nodes):
             whole = environ.get("ZE_FLAT_DEVICE_HIERARCHY") == "COMPOSITE"
             buses += [bus] * (1 if whole else _count_tiles(os.path.join(devices, bus), drm))
@@ -322,9 +322,9 @@ def _find_visible_intel(environ: Mapping[str, str], root: str) -> VisibleGpus:
 
 def _count_tiles(device: str, drm: str) -> int:
     """Return the number of tiles of an Intel card, from files of the drivers xe and i915."""
-    of_xe = [name for name in _list_entries(device) if name.startswith("tile")]
-    cards = [name for name in _list_entries(drm) if name.startswith("card")]
-    of_i915 = [name for card in cards for name in _list_entries(os.path.join(drm, card, "gt"))]
+    of_xe = [name for name in list_names(device) if name.startswith("tile")]
+    cards = [name for name in list_names(drm) if name.startswith("card")]
+    of_i915 = [name for card in cards for name in list_names(os.path.join(drm, card, "gt"))]
     return max(len(of_xe), len(of_i915), 1)
 
 
@@ -369,10 +369,3 @@ def _read_near_cores(buses: Sequence[str], root: str) -> tuple[str, ...]:
     folder = os.path.join(root, _PCI)
     lists = [bus and read_system_text(os.path.join(folder, bus, "local_cpulist")) for bus in buses]
     return tuple(lists) if all(map(_CORES.fullmatch, lists)) else ()
-
-
-def _list_entries(folder: str) -> list[str]:
-    try:
-        return sorted(os.listdir(folder))
-    except OSError:
-        return []

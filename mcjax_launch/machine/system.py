@@ -43,6 +43,14 @@ def read_system_text(path: str) -> str:
         return ""
 
 
+def list_names(folder: str) -> list[str]:
+    """Return the names in a folder, in order; [] if it cannot be read."""
+    try:
+        return sorted(os.listdir(folder))
+    except OSError:
+        return []
+
+
 def read_regular_file(path: str, most: int = -1) -> bytes:
     """Return the first `most` bytes of a program's file, all if -1.
 

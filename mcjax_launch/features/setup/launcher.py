@@ -29,7 +29,12 @@ from mcjax_launch.wire.frames import Raw
 from mcjax_launch.wire.messages import Prepare, ToLauncher
 from mcjax_launch.wire.signals import get_signal_name
 from mcjax_launch.wire.timers import scale_time
-from mcjax_launch.wording import format_names, format_one_line, format_rough_duration
+from mcjax_launch.wording import (
+    cut_end,
+    format_names,
+    format_one_line,
+    format_rough_duration,
+)
 
 # Seconds until a line says which hosts are not done; then twice as long each time.
 _STILL_S = scale_time(10.0)
@@ -38,7 +43,7 @@ _WAITS_S = scale_time(1.0)
 # Seconds after the first failure in which further failures are reported together with it.
 _GATHER_S = scale_time(0.5)
 _MOST_LINES, _MOST_KINDS = 20, 3
-_LONGEST_COMMAND = 60
+_LONGEST_COMMAND, _LONGEST_QUOTE = 60, 160
 _NOT_IN_PATH = "; name the command by its path, as a login's PATH is not read"
 
 
@@ -255,7 +260,7 @@ class SetupOfHosts(LauncherPart):
         quoted = [
             (link.host.name, host.last_line) for link, host in running.items() if host.last_line
         ]
-        last = f" ({quoted[0][0]}: {_cut(quoted[0][1])})" if quoted else ""
+        last = f" ({quoted[0][0]}: {cut_end(quoted[0][1], _LONGEST_QUOTE)})" if quoted else ""
         seconds = format_rough_duration(now - self._began_at)
         return f"--setup still runs after {seconds} on {names}{last}{more}"
 
@@ -272,8 +277,8 @@ class SetupOfHosts(LauncherPart):
         if not self._job.verbose:
             on = f" on {format_names(names)}" if several else ""
             self._show_last_lines(failed, f"--setup failed{on}: {what}")
-        quoted = f" ({_cut(host.error)})" if host.error else ""
-        command = _cut(shlex.quote(self._job.setup or ""), _LONGEST_COMMAND)
+        quoted = f" ({cut_end(host.error, _LONGEST_QUOTE)})" if host.error else ""
+        command = cut_end(shlex.quote(self._job.setup or ""), _LONGEST_COMMAND)
         where = f"host {names[0]}: " if several else ""
         also = f" (also: {format_names(names[1:])})" if names[1:] else ""
         advice = _NOT_IN_PATH if status == NOT_FOUND else ""
@@ -311,10 +316,6 @@ def _describe_status(ended: SetupEnded) -> str:
     if ended.status < 0:
         return f"killed by {get_signal_name(-ended.status)} {seconds}"
     return f"exit status {ended.status} {seconds}"
-
-
-def _cut(text: str, most: int = 160) -> str:
-    return text if len(text) <= most else f"{text[: most - 3]}..."
 
 
 def compute_checksum(job: Job) -> str:

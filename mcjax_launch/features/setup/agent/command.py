@@ -6,7 +6,7 @@ import os
 import re
 
 from ....machine.interpreter import find_executable
-from ....machine.system import read_system_text
+from ....machine.system import list_names, read_system_text
 
 TYPE_CHECKING = False  # as typing's own, without importing it: an agent's start is waited for
 if TYPE_CHECKING:
@@ -136,10 +136,7 @@ def _list_module_files(environ: Mapping[str, str]) -> list[str]:
     given = os.path.join(environ.get("MODULESHOME", os.devnull), "init", "sh")
     if os.path.isfile(given):
         return [given]
-    try:
-        names = sorted(name for name in os.listdir(_PROFILES) if name.endswith(".sh"))
-    except OSError:
-        names = []
+    names = [name for name in list_names(_PROFILES) if name.endswith(".sh")]
     profiles = [os.path.join(_PROFILES, name) for name in names]
     found = [
         path for path in profiles if re.search("module|lmod", read_system_text(path), re.IGNORECASE)

@@ -16,7 +16,7 @@ import time
 
 from ....agent.system import system
 from ....machine.interpreter import find_executable
-from ....machine.system import NEW_FILE
+from ....machine.system import NEW_FILE, list_names
 from ....wire.codec import Malformed, Nested, from_json, from_values, to_json
 from .command import list_commands, list_words
 
@@ -98,7 +98,7 @@ class Surroundings:
         self.environ = environ
         self._given, self._sent = given, sent
         self.place = folder
-        self._entries = frozenset(_list_names(folder))
+        self._entries = frozenset(list_names(folder))
         self._tree = _list_tree(folder) if sent else frozenset()
 
     @property
@@ -114,7 +114,7 @@ class Surroundings:
             earlier: stamp of its last run, which may have made entries that are still there.
 
         """
-        entries = frozenset(_list_names(self.folder))
+        entries = frozenset(list_names(self.folder))
         earlier_made = () if earlier is None else earlier.made
         made = tuple(sorted(entries - self._entries | entries.intersection(earlier_made)))
         before = {name: self.environ.get(name) for name in after}
@@ -172,13 +172,6 @@ class Surroundings:
         return _compute_checksum([*pythons, *_iterate_packages(dict.fromkeys(roots))])
 
 
-def _list_names(folder: str) -> list[str]:
-    try:
-        return sorted(os.listdir(folder))
-    except OSError:
-        return []
-
-
 def _list_tree(folder: str) -> frozenset[tuple[str, int, int]]:
     """Return the path, size and time of each file and folder below a folder."""
     found = set()
@@ -192,7 +185,7 @@ def _list_tree(folder: str) -> frozenset[tuple[str, int, int]]:
 
 
 def _list_locks(folder: str) -> list[str]:
-    return [os.path.join(folder, name) for name in _list_names(folder) if _is_lock(name)]
+    return [os.path.join(folder, name) for name in list_names(folder) if _is_lock(name)]
 
 
 def _is_lock(name: str) -> bool:
@@ -229,7 +222,7 @@ def _iterate_packages(roots: Iterable[str]) -> Iterator[str]:
                 glob.glob(os.path.join(root, "lib*", "python3*", f"{kind}-packages"))
             ):
                 ends = (".dist-info", ".egg-info", ".egg-link", ".pth")
-                yield from (folder, *(name for name in _list_names(folder) if name.endswith(ends)))
+                yield from (folder, *(name for name in list_names(folder) if name.endswith(ends)))
 
 
 def _identify_host() -> str:
@@ -298,7 +291,7 @@ def write(folder: str, name: str, stamp: Stamp) -> None:
         OSError: it cannot be written.
 
     """
-    for old in _list_names(folder):
+    for old in list_names(folder):
         path = os.path.join(folder, old)
         with contextlib.suppress(OSError):
             if os.stat(path).st_mtime < compute_oldest() and not old.startswith(_LOCK):
