@@ -145,5 +145,5 @@ def read(path: Path) -> dict[str, Any]:
     if path.suffix == ".html":
         text = text.partition('id="record">')[2].partition("</script>")[0]
     found = json.loads(text)
-    assert (found["format"], found["version"]) == ("mcjax-launch run", 1)
+    assert (found["format"], found["version"]) == ("mcjax-launch run", 2)
     return found  # type: ignore[no-any-return]
