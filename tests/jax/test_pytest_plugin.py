@@ -152,6 +152,7 @@ def test_warns():
     )
     for rank in (0, 1):  # once in a session, of this shape
         assert (session.path / f"ended-{rank}").read_text() == "session ends\n"
+    assert not list(session.path.rglob("mcjax-compiled"))
     [suite] = ET.parse(session.path / "junit.xml").getroot()
     assert (suite.get("tests"), suite.get("failures"), suite.get("skipped")) == ("19", "0", "5")
 
@@ -423,13 +424,12 @@ def test_for_itself():
 
 
 def test_compiled_programs_are_shared(session: Session) -> None:
-    """By the jobs and workers of a session, and with a cache by the next session."""
+    """By the jobs and workers of a session, which write one, and with a cache by the next session."""
     session.file(COMPILING)
     base = session.path / "base"
-    session.run("-n", "2", f"--basetemp={base}").assert_outcomes(passed=3)
+    cache = "--mcjax-compile-cache=kept:1G"
+    session.run("-n", "2", f"--basetemp={base}", cache).assert_outcomes(passed=3)
     assert (base / "popen-gw0").exists()
-    assert not list(base.rglob("mcjax-compiled"))
-    session.run("-k", "first", "--mcjax-compile-cache=kept:1G").assert_outcomes(passed=1)
     [program] = (session.path / "kept").glob("*.xla")
     written = program.stat().st_ino
     session.run("-k", "second", "-o", "mcjax_compile_cache=kept").assert_outcomes(passed=1)
