@@ -545,11 +545,12 @@ class Agent:
         return {**self.pids, **self.starter.placeholder_pids}
 
     def _request_stacks(self, request: messages.RequestStacks) -> None:
+        from .stack_question import StackQuestion  # few jobs need it
+
         self._stacks.native.is_wanted |= request.native
-        hooks = self.hooks.request_stacks(request.all_threads)
-        more = self.starter.request_stacks(request.all_threads)
-        ask_more = None if request.all_threads else lambda: self.hooks.request_others(hooks)
-        self._stacks.begin([*hooks, *more], time.monotonic(), ask_more)
+        sources = [*self.hooks.list_stack_sources(), *self.starter.list_stack_sources()]
+        questions = [StackQuestion(source, request.all_threads) for source in sources]
+        self._stacks.begin(questions, time.monotonic())
 
     def _send_stacks(self, collected: Iterable[messages.Stacks]) -> None:
         """Send the collected stacks, and for each rank without stacks the kernel's view of it."""

@@ -7,12 +7,11 @@ import socket
 import time
 
 from ..machine.loop import READ, Loop
-from ..machine.system import get_others_signal
 from ..wire import hook_messages
 from ..wire.codec import Malformed
 from ..wire.line import send
 from ..wire.messages import FromHook
-from .stacks import THREADS, Pieces, select_main_thread, waits_for_a_thread, with_source
+from .stacks import OWN, THREADS, Pieces, select_main_thread, with_source
 from .system import system
 
 TYPE_CHECKING = False  # as typing's own, without importing it: an agent's start is waited for
@@ -95,12 +94,19 @@ class HookConnection:
         """Send a message with file descriptors; drop it if the process does not read or is gone."""
         send(self._connection, message, descriptors)
 
+    def expect_stacks(self) -> None:
+        """Forget earlier stacks, because the process is asked for new ones."""
+        self.stacks, self.has_crashed = Pieces(), False
+        self.all_stacks = self.asked_all = False
+
     def add_stack_line(self, line: str) -> None:
         """Record a line of a stack dump, and whether the dump comes from a crash."""
         self.last_stack_at = time.monotonic()
         is_unasked = not self.asked_all and line.startswith(THREADS)  # from a limit's signal
         if line.startswith(_CRASH) or (is_unasked and not self.has_crashed):
             self.stacks, self.has_crashed = Pieces(), True
+        elif line == OWN and not self.has_crashed:  # an earlier question may be answered late
+            self.stacks = Pieces()
         self.stacks.add(line)
 
     def pop_crash_stack(self) -> str:
@@ -222,59 +228,10 @@ class HookServer:
         """Connections of the processes that have completed initialize()."""
         return [hook for hook in self._hooks.values() if hook.joined]
 
-    def request_stacks(self, all_threads: bool) -> list[HookConnection]:
-        """Ask every Python process of a rank for its stacks; return the processes that were asked.
-
-        Args:
-            all_threads: request all threads' stacks; reading a running thread's may crash it.
-
-        """
+    def list_stack_sources(self) -> list[HookConnection]:
+        """Return the connections of ranks' processes, which can be asked for stacks."""
         self._read_pending_hellos()
-        return [hook for hook in self._hooks.values() if self._ask(hook, all_threads)]
-
-    def _ask(self, hook: HookConnection, all_threads: bool) -> bool:
-        """Signal a process to send its stacks, if that is safe; return whether it was signaled."""
-        signum, of_all = hook.dump_signals[all_threads], hook.dump_signals[True]
-        # By exec it may have become another program, which the signal would kill.
-        if hook.rank < 0 or not system.handles(hook.pid, signum):
-            return False
-        hook.stacks, hook.has_crashed = Pieces(), False
-        hook.all_stacks = (
-            not all_threads
-            and not self._may_ask_more(hook)
-            and system.handles(hook.pid, of_all)
-            and system.signal_resuming_thread(hook.pid, of_all)
-        )
-        hook.asked_all = all_threads or hook.all_stacks
-        # A single stack is that of the thread which gets the signal: it must be a thread of Python.
-        return hook.all_stacks or system.signal_main_thread(hook.pid, signum)
-
-    def request_others(self, asked: Collection[HookConnection]) -> list[HookConnection]:
-        """Request all threads' stacks from processes whose main thread waits for another thread.
-
-        The main thread answers only in a wait of Python's own, not in C code.
-
-        Args:
-            asked: processes that `request_stacks` returned and whose stacks have arrived.
-
-        Returns:
-            the processes that were asked again.
-
-        """
-        waiting = [hook for hook in asked if self._may_ask_more(hook) and waits_for_a_thread(hook)]
-        more = [
-            hook for hook in waiting if system.signal_main_thread(hook.pid, get_others_signal())
-        ]
-        for hook in more:
-            hook.all_stacks = hook.asked_all = True
-        return more
-
-    def _may_ask_more(self, hook: HookConnection) -> bool:
-        """Return whether another signal is safe.
-
-        The process must have a handler for it, and the main thread must wait for a lock.
-        """
-        return system.handles(hook.pid, get_others_signal()) and system.waits_for_lock(hook.pid)
+        return [hook for hook in self._hooks.values() if hook.rank >= 0]
 
     def reply(self, ranks: Collection[int], reply: HookReply) -> None:
         """Send a reply to these ranks' threads that are held at the program named in the reply."""

@@ -148,6 +148,6 @@ class RankStarter:
         """Rank by pid, of the starter's processes that work for ranks that have not started yet."""
         return {}
 
-    def request_stacks(self, all_threads: bool) -> Collection[StackSource]:
-        """Ask the starter's own processes for stacks; return those asked (see HookServer)."""
+    def list_stack_sources(self) -> Collection[StackSource]:
+        """Return the starter's own processes that can be asked for stacks (see HookServer)."""
         return ()

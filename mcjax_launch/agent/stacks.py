@@ -18,6 +18,10 @@ _MOST_STACKS = 1 << 20
 # A stack dump has no end mark: it is complete after a moment of quiet. A process that has not begun
 # to answer (because it is stopped, or waits for the disk) gets longer. Seconds.
 _QUIET_S = 0.15
+# A main thread that is for so long in one wait stands still: its stack does not change.
+_STILL_S = 0.05
+# A main thread that runs Python answers within this time, even on a busy machine.
+_ANSWER_S = 0.3
 _SLOWEST_S = 2.0
 # Bytes; lines of longer files are not shown.
 _LONGEST_SOURCE = 1 << 24
@@ -25,7 +29,7 @@ _LONGEST_SOURCE = 1 << 24
 _MOST_SOURCE = 100
 _FRAME = '  File "'
 # First line of a dump of a single thread.
-_OWN = "Stack (most recent call first):"
+OWN = "Stack (most recent call first):"
 #: Prefixes of a thread's first line in a dump of all threads.
 THREADS = ("Thread ", "Current thread ")
 # Digits of a line's number.
@@ -40,8 +44,10 @@ if TYPE_CHECKING:
 
         rank: int
         pid: int
+        dump_signals: tuple[int, int]
         last_stack_at: float
         all_stacks: bool
+        asked_all: bool
 
         @property
         def importing(self) -> bool:
@@ -51,6 +57,17 @@ if TYPE_CHECKING:
         def joined(self) -> bool: ...
         @property
         def stacks(self) -> list[str]: ...
+
+        def expect_stacks(self) -> None: ...
+
+    class Question(Protocol):
+        """Interface of a question to a process (`stack_question.StackQuestion`)."""
+
+        source: StackSource
+
+        def ask(self) -> bool: ...
+        def is_unanswered(self, since: float) -> bool: ...
+        def ask_again(self, since: float) -> bool: ...
 
 
 class Pieces(list[str]):
@@ -81,57 +98,71 @@ class StackDump:
     ) -> None:
         self.native = native
         self._on_complete = on_complete
-        self._asked: Sequence[StackSource] = ()
-        self._ask_more: Callable[[], Sequence[StackSource]] | None = None
+        self._questions: Sequence[Question] = ()
         self._awaited: Sequence[StackSource] = ()
+        self._steps: list[Callable[[], Sequence[StackSource]]] = []  # that are still to come
         self._since: float | None = None
         self._latest = 0.0  # when to wait no longer
 
-    def begin(
-        self,
-        asked: Sequence[StackSource],
-        now: float,
-        ask_more: Callable[[], Sequence[StackSource]] | None = None,
-    ) -> None:
-        """Start to wait for the stacks of processes that were asked by a signal.
+    def begin(self, questions: Sequence[Question], now: float) -> None:
+        """Start to ask processes for their stacks.
 
         Args:
-            asked: processes that were asked.
+            questions: questions to the processes.
             now: time (time.monotonic).
-            ask_more: called once when these stacks are complete; asks some of the processes for
-                more and returns those, whose stacks are then awaited too.
 
         """
-        self._asked = self._awaited = asked
-        self._ask_more = ask_more
-        self._since, self._latest = now, now + _SLOWEST_S
+        self._questions = questions
+        self._awaited = ()
+        self._steps = [self._ask, self._ask_again] if questions else []
+        self._since, self._latest = now, now + _STILL_S + _SLOWEST_S
 
     @property
     def deadline(self) -> float | None:
-        """Time (time.monotonic) at which the dump counts as complete; None if there is none."""
-        if self._since is None or not self._awaited:
-            return self._since
+        """Time (time.monotonic) of the dump's next step; None if there is none."""
+        since = self._since
+        if since is None:
+            return None
+        if self._ask in self._steps:
+            return since + _STILL_S
+        if not self._awaited:
+            return since
         last = max(hook.last_stack_at for hook in self._awaited)
-        silent = any(hook.last_stack_at < self._since for hook in self._awaited)
-        quiet = max(last, self._since) + (_SLOWEST_S if silent else _QUIET_S)
+        quiet = max(last, since) + _QUIET_S
+        if any(hook.last_stack_at < since for hook in self._awaited):
+            soon = self._steps and any(each.is_unanswered(since) for each in self._questions)
+            quiet = max(last, since) + (_ANSWER_S if soon else _SLOWEST_S)
         return min(quiet, self._latest)
 
     def expire(self, now: float) -> None:
-        """Ask for more stacks (once) or call `on_complete`, if the dump counts as complete."""
-        deadline = self.deadline
-        if deadline is None or now < deadline:
-            return
-        ask_more, self._ask_more = self._ask_more, None
-        if ask_more is not None and (more := ask_more()):
-            self._awaited, self._since = more, now
-            return
-        self._since = None
-        self._on_complete(self._make_messages())
+        """Ask for stacks, ask again, or call `on_complete`, if the dump's next step is due."""
+        while (deadline := self.deadline) is not None and now >= deadline:
+            if not self._steps:
+                self._since = None
+                self._on_complete(self._make_messages())
+                return
+            self._awaited = self._steps.pop(0)()
+            self._since = now
+
+    def _ask(self) -> Sequence[StackSource]:
+        """Ask all processes; return those that will answer."""
+        self._questions = [question for question in self._questions if question.ask()]
+        return [question.source for question in self._questions]
+
+    def _ask_again(self) -> Sequence[StackSource]:
+        """Ask some processes for more; return those, and those that have not answered."""
+        since = self._since or 0.0
+        return [
+            question.source
+            for question in self._questions
+            if question.ask_again(since) or question.source.last_stack_at < since
+        ]
 
     def _make_messages(self) -> Iterator[messages.Stacks]:
         """Yield a Stacks message for each process whose stacks have arrived."""
-        members = {hook.rank for hook in self._asked if hook.joined}
-        for hook in self._asked:
+        sources = [question.source for question in self._questions]
+        members = {hook.rank for hook in sources if hook.joined}
+        for hook in sources:
             dump = select_main_thread(hook.stacks) if hook.all_stacks else hook.stacks
             text = "\n".join(with_source(dump))
             if text:
@@ -186,11 +217,11 @@ def select_main_thread(dump: list[str]) -> list[str]:
     last threads of more than 100; then return [].
     """
     begins = _find_thread_starts(dump)
-    if dump and dump[0] == _OWN:
+    if dump and dump[0] == OWN:
         return dump[: begins[0]] if begins else dump
     if not begins or "..." in dump[begins[-1] :]:
         return []
-    return [_OWN, *dump[begins[-1] + 1 :]]
+    return [OWN, *dump[begins[-1] + 1 :]]
 
 
 def waits_for_a_thread(hook: StackSource) -> bool:

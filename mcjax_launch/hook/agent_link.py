@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 
 # A C timeval: seconds to wait for the agent, which may have hundreds of processes to start first.
 _LONGEST_WAIT = (10).to_bytes(8, sys.byteorder) + bytes(8)
+# As many as faulthandler shows.
+_MOST_FRAMES = 100
 
 
 class AgentLink:
@@ -129,17 +131,20 @@ class AgentLink:
 
     @staticmethod
     def dump_stacks_on_signal(fd: int) -> tuple[int, int]:
-        """Make faulthandler write stacks to `fd` on two signals; return both signals' numbers.
+        """Make this process write stacks to `fd` on three signals; return two signals' numbers.
 
-        The first signal dumps the main thread, the second all threads; (0, 0) if Python has no
-        faulthandler. Dumping threads that run may crash; see `dump_others_when_asked`.
+        On the two signals faulthandler dumps the main thread, or all threads (0: it does not). That
+        crashes a thread that runs Python. Such a thread answers the third signal, the question,
+        between two bytecodes; (0, 0) if Python has no faulthandler.
         """
+        _answer_question(fd)
         try:
             import faulthandler
 
             signals = system.get_dump_signals()
-            for all_threads in (False, True):
-                faulthandler.register(signals[all_threads], fd, all_threads=all_threads)
+            for all_threads, signum in enumerate(signals):
+                if signum:
+                    faulthandler.register(signum, fd, all_threads=bool(all_threads))
             return signals
         except (ImportError, AttributeError):
             return 0, 0
@@ -161,6 +166,36 @@ class AgentLink:
                 os.write(self._fd, _format_thread_switches().encode())
         except Exception:
             pass
+
+
+def _answer_question(fd: int) -> None:
+    """Make Python write the main thread's stack to `fd`, as faulthandler does, on a signal."""
+    pid, file = os.getpid(), _read_file_id(fd)
+
+    def answer(_signum: int, frame: FrameType | None) -> None:
+        # All in one frame, because few may be left until the limit on recursion.
+        try:
+            if os.getpid() != pid or _read_file_id(fd) != file:
+                return
+            lines = ["Stack (most recent call first):"]
+            while frame is not None and len(lines) <= _MOST_FRAMES:
+                code, line = frame.f_code, "???" if frame.f_lineno is None else frame.f_lineno
+                file_name, name = ascii(code.co_filename)[1:-1], ascii(code.co_name)[1:-1]
+                lines.append(f'  File "{file_name}", line {line} in {name}')
+                frame = frame.f_back
+            text = "\n".join([*lines, ""]).encode()
+            while text:
+                text = text[os.write(fd, text) :]
+        except Exception:
+            pass
+
+    try:
+        import _signal  # without signal's own imports
+
+        _signal.signal(system.get_question_signal(), answer)
+        _signal.siginterrupt(system.get_question_signal(), False)
+    except (ValueError, OSError):  # not in the main thread
+        pass
 
 
 def _format_thread_switches() -> str:

@@ -58,7 +58,7 @@ class StackRequests:
         Args:
             links: the links to the agents.
             on_complete: function called with the stacks.
-            all_threads: True to include running threads, which may crash a rank.
+            all_threads: True to ask for all threads although the main thread runs.
             native: True to let hosts send native stacks too, which stop the ranks meanwhile.
 
         """

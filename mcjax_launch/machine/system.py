@@ -106,17 +106,27 @@ def make_selector() -> tuple[Any, float]:
 
 
 def get_dump_signals() -> tuple[int, int]:
-    """Return the signals that request the main thread's stack, and the stacks of all threads.
+    """Return the signals for faulthandler's dumps of the main thread, and of all threads.
 
-    On systems other than Linux they are signals that are ignored by default, in case the process
-    has replaced its handlers.
+    On systems other than Linux the second is 0: only Linux tells that no thread runs. The first,
+    and that of `get_question_signal`, are ignored there by default, in case the process has
+    replaced its handlers.
     """
     import _signal  # without signal's own imports
 
     if LINUX:
         first: int = _signal.SIGRTMIN + _FIRST_OFFSET
         return first, first + 1
-    return _signal.SIGURG, getattr(_signal, "SIGINFO", _signal.SIGWINCH)
+    return _signal.SIGURG, 0
+
+
+def get_question_signal() -> int:
+    """Return the signal that asks a main thread that runs Python for its stack."""
+    import _signal
+
+    if LINUX:
+        return int(_signal.SIGRTMIN + _FIRST_OFFSET + 2)
+    return int(getattr(_signal, "SIGINFO", _signal.SIGWINCH))
 
 
 def get_liveness_signal() -> int:

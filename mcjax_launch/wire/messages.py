@@ -251,7 +251,7 @@ class Stop(ToAgent):
 class RequestStacks(ToAgent):
     """Request for the Python stacks of all ranks: answered by Stacks and StacksComplete.
 
-    `all_threads` is True to include running threads; reading their stacks may crash a rank.
+    `all_threads` is True to ask for all threads although the main thread runs.
     `native` is True to send NativeStacks too, if the host has a tool for that.
     """
 

@@ -6,6 +6,7 @@ import socket
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -14,6 +15,9 @@ from jobs import eventually
 
 import mcjax_launch
 from mcjax_launch.agent.hook_server import HookConnection, HookServer
+from mcjax_launch.agent.native_stacks import NativeDump
+from mcjax_launch.agent.stack_question import StackQuestion
+from mcjax_launch.agent.stacks import OWN, StackDump
 from mcjax_launch.hook.agent_link import AgentLink
 from mcjax_launch.machine import system
 from mcjax_launch.machine.loop import Loop
@@ -33,7 +37,7 @@ from mcjax_launch.wire.hook_messages import (
     Program,
     ProgramCompiled,
 )
-from mcjax_launch.wire.messages import FromHook
+from mcjax_launch.wire.messages import FromHook, Stacks
 
 pytestmark = pytest.mark.quick
 
@@ -69,6 +73,39 @@ class Server:
         for message in messages:
             process.say(message)
         return process
+
+    def start(self, program: str) -> "subprocess.Popen[bytes]":
+        """Start a real process with a hook that runs this text as rank 1, and prints `ready`."""
+        site = Path(mcjax_launch.__file__).parent / "hook" / "site"
+        settings = {
+            "PYTHONPATH": str(site),
+            "MCJAX_HOOK_SOCKET": self.path,
+            "JAX_PROCESS_ID": "1",
+        }
+        command = [sys.executable, "-c", program]
+        env = {**os.environ, **settings}
+        process = subprocess.Popen(command, env=env, stdout=subprocess.PIPE)
+        assert process.stdout is not None
+        assert process.stdout.readline() == b"ready\n"
+        return process
+
+    def collect(self, all_threads: bool) -> Stacks:
+        """Collect the stacks of rank 1's process as an agent does."""
+        collected: list[Stacks] = []
+        dump = StackDump(collected.extend, NativeDump(Loop(), lambda message: None))
+        questions = [StackQuestion(hook, all_threads) for hook in self.hooks.list_stack_sources()]
+        dump.begin(questions, time.monotonic())
+        while dump.deadline is not None:
+            self.read()
+            dump.expire(time.monotonic())
+            time.sleep(0.001)
+        [stacks] = collected
+        return stacks
+
+    def ask(self, *, all_threads: bool = False) -> bool:
+        """Ask rank 1's process for its stacks."""
+        [source] = self.hooks.list_stack_sources()
+        return StackQuestion(source, all_threads).ask()
 
     def read(self) -> list[HookMessage]:
         """All that has been said so far by what is, or may be, rank 1."""
@@ -221,7 +258,92 @@ def test_ranks_that_join_together_are_told_apart(server: Server) -> None:
 def test_an_invalid_signal_number_is_not_sent(server: Server, number: int) -> None:
     server.connect(Hello(os.getpid(), "1", number), Joined(1), Left())
     assert server.read() == [Joined(1), Left()]
-    assert server.hooks.request_stacks(all_threads=False) == []
+    assert not server.ask()
+
+
+# Most of its time a frame is cleared that C code has called.
+BUSY = """
+numbers = list(range(500_000))
+
+def copy(number):
+    copied = numbers[:]
+    return 0
+
+def work():
+    while True:
+        sorted([1, 2, 3], key=copy)
+
+print("ready", flush=True)
+"""
+WITH_THREADS = """
+import threading
+for _ in range(3):
+    threading.Thread(target=work, daemon=True).start()
+"""
+
+
+@pytest.mark.parametrize("all_threads", [False, True])
+@pytest.mark.parametrize("threads", ["", WITH_THREADS], ids=["alone", "with threads"])
+def test_process_that_runs_python_survives_its_dumps(
+    server: Server, threads: str, all_threads: bool
+) -> None:
+    """faulthandler would read frames that are half made or half cleared, and crash it."""
+    with server.start(f"{BUSY}{threads}work()") as process:
+        for _ in range(8):
+            stacks = server.collect(all_threads)
+            assert process.poll() is None
+            assert stacks.text.startswith(OWN)
+            assert stacks.text.endswith("in <module>")
+        process.kill()
+
+
+WAITS = {
+    "sleep": ("import time; time.sleep(99)", "line 3 in <module>"),
+    "lock": ("import _thread; lock = _thread.allocate_lock(); lock.acquire(); lock.acquire()", "line 3 in <module>"),
+    "pipe": ("import os; os.read(os.pipe()[0], 1)", "line 3 in <module>"),
+    "C code": ("pow(3, 10**9)", "line 3 in <module>"),
+    "Python": ("while True: pass", "line 3 in <module>"),
+    "callback": ("sorted([1, 2], key=lambda number: len([0 for _ in range(10**10)]))", "line 3 in <lambda>"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("program", "innermost"), WAITS.values(), ids=WAITS)
+@pytest.mark.parametrize("all_threads", [False, True])
+def test_stack_arrives_whatever_the_main_thread_does(
+    server: Server, program: str, innermost: str, all_threads: bool
+) -> None:
+    with server.start(f"\nprint('ready', flush=True)\n{program}") as process:
+        for _ in range(2):
+            stacks = server.collect(all_threads)
+            assert stacks.text.splitlines()[:2] == [OWN, f'  File "<string>", {innermost}']
+        process.kill()
+
+
+DUMPED_TWICE = """
+import os
+
+def dump(level):
+    if level:
+        return dump(level - 1)
+    for signum in {signals}:
+        os.kill(os.getpid(), signum)
+
+print("ready", flush=True)
+exec(compile("\\ndump({depth})", "/a \u00fc'\u2603.py", "exec"))
+"""
+
+
+@pytest.mark.parametrize("depth", [0, 5, 300])
+def test_python_writes_what_faulthandler_would(
+    server: Server, depth: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lines: list[str] = []
+    monkeypatch.setattr(HookConnection, "add_stack_line", lambda hook, line: lines.append(line))
+    signals = [system.get_question_signal(), system.get_dump_signals()[False]]
+    with server.start(DUMPED_TWICE.format(signals=signals, depth=depth)):
+        each = min(depth + 4, 101)
+        eventually(lambda: server.read() == [] and len(lines) >= 2 * each)
+    assert lines[:each] == lines[each:]
 
 
 @pytest.mark.only_linux("it tells who handles a signal")
@@ -229,7 +351,7 @@ def test_only_handled_signals_are_sent(server: Server) -> None:
     signum, _ = system.get_dump_signals()
     server.connect(Hello(os.getpid(), "1", signum), Joined(1))
     server.read()
-    assert server.hooks.request_stacks(all_threads=True) == []
+    assert not server.ask(all_threads=True)
 
 
 @pytest.mark.parametrize(
@@ -291,7 +413,8 @@ def test_hook_waits_for_a_busy_agent(tmp_path: Path) -> None:
             thread.join()
             assert b"Hello" in accepted.recv(100)
     for signum in system.get_dump_signals():
-        faulthandler.unregister(signum)
+        if signum:
+            faulthandler.unregister(signum)
     os.close(connected[0]._fd)
 
 

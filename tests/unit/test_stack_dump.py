@@ -1,20 +1,21 @@
 """A dump of stacks has no end mark: when it is taken as complete."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 from mcjax_launch.agent.native_stacks import NativeDump
-from mcjax_launch.agent.stacks import StackDump, select_main_thread, waits_for_a_thread
+from mcjax_launch.agent.stacks import OWN, StackDump, select_main_thread, waits_for_a_thread
 from mcjax_launch.agent.system import system
 from mcjax_launch.machine.loop import Loop
 from mcjax_launch.wire.messages import Stacks
 
 BEGAN = 100.0
-QUIET_S, SLOWEST_S = 0.15, 2.0
-OWN = "Stack (most recent call first):"
+STILL_S, QUIET_S, ANSWER_S, SLOWEST_S = 0.05, 0.15, 0.3, 2.0
+ASKED = BEGAN + STILL_S
 
 
 @pytest.fixture(autouse=True)
@@ -41,11 +42,17 @@ def process(
 
 
 class Dumped:
-    def __init__(self, *processes: SimpleNamespace) -> None:
+    """A dump, of which `runs` are the processes that Python is asked in."""
+
+    def __init__(self, *processes: SimpleNamespace, runs: Sequence[SimpleNamespace] = ()) -> None:
         self.stacks: list[Stacks] | None = None
         self.dump = StackDump(self._complete, NativeDump(Loop(), lambda message: None))
         self.waiting: list[SimpleNamespace] = []
-        self.dump.begin(processes, BEGAN, lambda: self.waiting)
+        questions: list[Any] = [Question(self, each, each in runs) for each in processes]
+        self.dump.begin(questions, BEGAN)
+        if processes:
+            assert self.dump.deadline == pytest.approx(ASKED)
+            self.at(ASKED)
 
     def _complete(self, stacks: Iterable[Stacks]) -> None:
         assert self.stacks is None
@@ -54,6 +61,22 @@ class Dumped:
     def at(self, now: float) -> "list[Stacks] | None":
         self.dump.expire(now)
         return self.stacks
+
+
+class Question:
+    """A question that notes what it does."""
+
+    def __init__(self, dumped: Dumped, source: SimpleNamespace, runs: bool) -> None:
+        self.dumped, self.source, self.runs = dumped, source, runs
+
+    def ask(self) -> bool:
+        return True
+
+    def is_unanswered(self, since: float) -> bool:
+        return self.runs and bool(self.source.last_stack_at < since)
+
+    def ask_again(self, since: float) -> bool:
+        return self.source in self.dumped.waiting
 
 
 def test_dump_without_hooks_has_no_deadline() -> None:
@@ -82,14 +105,14 @@ def test_dump_completes_after_a_quiet_moment() -> None:
 def test_process_that_has_not_begun_gets_more_time() -> None:
     """What it said to an earlier question does not count."""
     dumped = Dumped(process(0, "a", at=BEGAN + 0.1), process(1, at=BEGAN - 5))
-    assert dumped.at(BEGAN + SLOWEST_S - 0.01) is None
-    assert dumped.at(BEGAN + SLOWEST_S) == [Stacks(0, 70, "a", blocked="futex_do_wait")]
+    assert dumped.at(ASKED + SLOWEST_S - 0.01) is None
+    assert dumped.at(ASKED + SLOWEST_S) == [Stacks(0, 70, "a", blocked="futex_do_wait")]
 
 
 def test_endless_dump_is_cut() -> None:
-    dumped = Dumped(process(0, "a", at=BEGAN + SLOWEST_S - 0.01))
-    assert dumped.dump.deadline == BEGAN + SLOWEST_S
-    assert dumped.at(BEGAN + SLOWEST_S) == [Stacks(0, 70, "a", blocked="futex_do_wait")]
+    dumped = Dumped(process(0, "a", at=ASKED + SLOWEST_S - 0.01))
+    assert dumped.dump.deadline == ASKED + SLOWEST_S
+    assert dumped.at(ASKED + SLOWEST_S) == [Stacks(0, 70, "a", blocked="futex_do_wait")]
 
 
 def test_processes_beside_the_joined_process_are_helpers() -> None:
@@ -119,7 +142,7 @@ def test_other_threads_in_user_code_are_found(tmp_path: Path) -> None:
     )
     for all_stacks, others in ((True, "\n".join([begin, own, "    load()", ""])), (False, "")):
         asked.all_stacks = all_stacks
-        [told] = Dumped(asked).at(BEGAN + SLOWEST_S) or []
+        [told] = Dumped(asked).at(ASKED + SLOWEST_S) or []
         assert told.others == others
 
 
@@ -135,7 +158,7 @@ def test_other_threads_waiting_in_jax_are_found() -> None:
         *("Switches of 0x8f 5 0", "Switches of 0x7f 3 1", "Switches of 0x1 2 2"),
     )
     asked.all_stacks = True
-    told = Dumped(asked).at(BEGAN + SLOWEST_S)
+    told = Dumped(asked).at(ASKED + SLOWEST_S)
     assert told is not None
     assert told[0].others.splitlines() == [waits, at_barrier, in_orbax, "", "Switches of 0x7f 3 1"]
 
@@ -158,8 +181,22 @@ def test_process_that_does_not_answer_again_is_not_waited_for() -> None:
     dumped = Dumped(first := process(0, "a", at=BEGAN + 0.1))
     dumped.waiting = [first]
     assert dumped.at(BEGAN + 0.1 + QUIET_S) is None
-    assert dumped.dump.deadline == BEGAN + SLOWEST_S
-    assert dumped.at(BEGAN + SLOWEST_S) == [Stacks(0, 70, "a", blocked="futex_do_wait")]
+    assert dumped.dump.deadline == ASKED + SLOWEST_S
+    assert dumped.at(ASKED + SLOWEST_S) == [Stacks(0, 70, "a", blocked="futex_do_wait")]
+
+
+def test_process_in_c_code_is_asked_again_soon() -> None:
+    """Python was asked there, which answers only when the main thread runs it."""
+    runs = process(0)
+    dumped = Dumped(runs, process(1, "c", at=ASKED + 0.01), runs=[runs])
+    dumped.waiting = [runs]
+    assert dumped.dump.deadline == pytest.approx(ASKED + 0.01 + ANSWER_S)
+    assert dumped.at(ASKED + 0.01 + ANSWER_S) is None
+    runs.stacks, runs.last_stack_at = ["a"], ASKED + 0.01 + ANSWER_S
+    assert dumped.at(ASKED + 0.01 + ANSWER_S + QUIET_S) == [
+        Stacks(0, 70, "a", blocked="futex_do_wait"),
+        Stacks(1, 71, "c"),
+    ]
 
 
 def test_main_thread_may_wait_for_a_thread_of_the_user(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ from .unix import HostProcess, Unix, start_each
 
 TYPE_CHECKING = False  # as typing's own, without importing it: an agent's start is waited for
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from ...machine.system import Limit
     from .unix import Invocation, Spawned
@@ -36,7 +36,8 @@ _STATES = {
 
 # Numbers of system calls, by machine.
 _FUTEX, _TGKILL = {"x86_64": ("202", 234), "aarch64": ("98", 131)}.get(os.uname().machine, ("", 0))
-_prctl = ctypes.CDLL(None, use_errno=True).prctl
+_library = ctypes.CDLL(None, use_errno=True)
+_prctl, _syscall = _library.prctl, _library.syscall
 
 
 class Linux(Unix):
@@ -124,20 +125,43 @@ class Linux(Unix):
             _signal_one(pid, [pid], signum) if _TGKILL else super().signal_main_thread(pid, signum)
         )
 
-    def signal_resuming_thread(self, pid: int, signum: int) -> bool:
-        """Signal a thread that waits for a futex, the main thread first; return whether one was.
+    def signal_standing_thread(self, pid: int, signum: int, wait: str) -> bool:
+        def stands() -> bool:
+            return bool(wait) and _read_wait(pid, pid) == wait
+
+        return _signal_one(pid, [pid], signum, stands)
+
+    def signal_standing_process(self, pid: int, signum: int, *, interrupt: bool) -> bool:
+        """Signal a thread of a process of which no thread runs; return whether one was signaled.
 
         A signal interrupts most waiting calls (sleep, poll, select: see signal(7)), and C code may
-        mistake that for their end. Code that waits for a futex always checks again.
+        mistake that for their end. Code that waits for a futex always checks again: such a thread
+        is signaled, the main thread first.
+
+        Args:
+            pid: the process.
+            signum: number of the signal.
+            interrupt: True to signal the main thread if no thread waits for a futex.
+
         """
-        if not _read_call(pid, pid).isdigit():
-            return False
-        calls = _read_calls(pid)
+
+        def stands() -> bool:
+            # The frames of a thread that runs, or ran meanwhile, change while they are read.
+            return "" not in waits.values() and waits == _read_waits(pid)
+
+        waits = _read_waits(pid)
+        calls = {thread: wait.partition(" ")[0] for thread, wait in waits.items()}
         if calls.get(pid) == _FUTEX and len(calls) > _MOST_DUMPED:  # a dump may leave it out
             return False
-        if "running" in calls.values():  # its frames change while they are read
-            return False
-        return _signal_one(pid, _select_in_futex(calls), signum)
+        threads = _select_in_futex(calls) or [pid] * interrupt
+        return bool(calls.get(pid)) and _signal_one(pid, threads, signum, stands)
+
+    def find_wait(self, pid: int) -> str:
+        return _read_wait(pid, pid)
+
+    def is_pending(self, pid: int, signum: int) -> bool:
+        pending = _read_fields(f"/proc/{pid}/task/{pid}/status").get("SigPnd", "0")
+        return _holds(pending, signum)
 
     def waits_for_lock(self, pid: int) -> bool:
         """Return whether the main thread waits for a futex, a wait that no signal ends."""
@@ -247,11 +271,26 @@ def _read_stat_fields(pid: str | int) -> list[bytes]:
 
 def _read_calls(pid: int) -> dict[int, str]:
     """Return each thread's `_read_call` by thread id, main thread first; {} if no such process."""
+    return {thread: _read_call(pid, thread) for thread in _list_threads(pid)}
+
+
+def _read_wait(pid: int, thread: int) -> str:
+    """Return a text that differs for each wait of a thread in a system call; "" if it runs."""
+    call = _read_call(pid, thread)
+    waits = _read_fields(f"/proc/{pid}/task/{thread}/status").get("voluntary_ctxt_switches", "")
+    return f"{call} {waits}" if call.isdigit() else ""
+
+
+def _read_waits(pid: int) -> dict[int, str]:
+    """Return each thread's `_read_wait` by thread id, main thread first; {} if no such process."""
+    return {thread: _read_wait(pid, thread) for thread in _list_threads(pid)}
+
+
+def _list_threads(pid: int) -> list[int]:
     try:
-        others = map(int, os.listdir(f"/proc/{pid}/task"))
-        return {thread: _read_call(pid, thread) for thread in dict.fromkeys((pid, *others))}
+        return list(dict.fromkeys((pid, *map(int, os.listdir(f"/proc/{pid}/task")))))
     except OSError:
-        return {}
+        return []
 
 
 def _select_in_futex(calls: Mapping[int, str]) -> list[int]:
@@ -259,11 +298,19 @@ def _select_in_futex(calls: Mapping[int, str]) -> list[int]:
     return [thread for thread, call in calls.items() if _FUTEX and call == _FUTEX]
 
 
-def _signal_one(pid: int, threads: Sequence[int], signum: int) -> bool:
-    """Signal the first thread that does not block the signal; return whether one was signaled."""
+def _signal_one(
+    pid: int,
+    threads: Sequence[int],
+    signum: int,
+    is_safe: Callable[[], bool] = lambda: True,
+) -> bool:
+    """Signal the first thread that does not block the signal; return whether one was signaled.
+
+    `is_safe` is called immediately before, and prevents the signal if it returns False.
+    """
     for thread in threads:
         if not _blocks(pid, thread, signum):  # a blocked signal would stay pending
-            return bool(ctypes.CDLL(None).syscall(_TGKILL, pid, thread, signum) == 0)
+            return is_safe() and _syscall(_TGKILL, pid, thread, signum) == 0
     return False
 
 

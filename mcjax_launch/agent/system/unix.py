@@ -283,8 +283,27 @@ class Unix:
         self.signal_process(pid, signum)
         return True
 
-    def signal_resuming_thread(self, pid: int, signum: int) -> bool:  # noqa: ARG002
-        """Signal a thread that resumes its wait afterwards; return whether one was signaled."""
+    def signal_standing_thread(self, pid: int, signum: int, wait: str) -> bool:  # noqa: ARG002
+        """Signal a main thread that is still in this wait; return whether it was signaled.
+
+        Args:
+            pid: the process.
+            signum: number of the signal.
+            wait: text that `find_wait` has returned.
+
+        """
+        return False
+
+    def signal_standing_process(self, pid: int, signum: int, *, interrupt: bool) -> bool:  # noqa: ARG002
+        """Signal a thread of a process of which no thread runs; return whether one was signaled."""
+        return False
+
+    def find_wait(self, pid: int) -> str:  # noqa: ARG002
+        """Return a text that differs for each wait of a main thread; "" if unknown or running."""
+        return ""
+
+    def is_pending(self, pid: int, signum: int) -> bool:  # noqa: ARG002
+        """Return whether the main thread has not run since it was signaled; False if unknown."""
         return False
 
     def waits_for_lock(self, pid: int) -> bool:  # noqa: ARG002

@@ -232,14 +232,12 @@ class Preloading(AgentPart, RankStarter):
             return {}
         return {self._server.pid: self._forking.ranks[0][0].process_id}
 
-    def request_stacks(self, all_threads: bool) -> Collection[Importer]:
-        """Ask the server for its stack, if it handles the signal for that."""
-        signum = self._dump_signals[all_threads]
-        for pid, rank in self.placeholder_pids.items():
-            if system.handles(pid, signum) and system.signal_main_thread(pid, signum):
-                self._importer = Importer(rank, pid)
-                return [self._importer]
-        return ()
+    def list_stack_sources(self) -> Collection[Importer]:
+        """Return the server, which can be asked for its stack."""
+        servers = self.placeholder_pids.items()
+        sources = [Importer(rank, pid, self._dump_signals) for pid, rank in servers]
+        self._importer = sources[0] if sources else None
+        return sources
 
     @property
     def kept_pids(self) -> Collection[int]:

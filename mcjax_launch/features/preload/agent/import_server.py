@@ -165,17 +165,23 @@ class Importer:
     Args:
         rank: the first of the ranks for which it imports.
         pid: the pid of the server.
+        dump_signals: its signals for a dump of the main thread, and of all threads.
 
     """
 
     importing = True
     joined = False
-    all_stacks = False
 
-    def __init__(self, rank: int, pid: int) -> None:
+    def __init__(self, rank: int, pid: int, dump_signals: tuple[int, int]) -> None:
         self.rank = rank
         self.pid = pid
+        self.dump_signals = dump_signals
+        self.all_stacks = self.asked_all = False
         self.last_stack_at = 0.0
+        self._pieces = Pieces()
+
+    def expect_stacks(self) -> None:
+        """Forget earlier stacks, because the server is asked for a new one."""
         self._pieces = Pieces()
 
     def add_text(self, text: str) -> None:
