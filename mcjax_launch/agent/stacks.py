@@ -60,7 +60,7 @@ if TYPE_CHECKING:
 
         def expect_stacks(self) -> None: ...
 
-    class Question(Protocol):
+    class Asking(Protocol):
         """Interface of a question to a process (`stack_question.StackQuestion`)."""
 
         source: StackSource
@@ -98,13 +98,13 @@ class StackDump:
     ) -> None:
         self.native = native
         self._on_complete = on_complete
-        self._questions: Sequence[Question] = ()
+        self._questions: Sequence[Asking] = ()
         self._awaited: Sequence[StackSource] = ()
         self._steps: list[Callable[[], Sequence[StackSource]]] = []  # that are still to come
         self._since: float | None = None
         self._latest = 0.0  # when to wait no longer
 
-    def begin(self, questions: Sequence[Question], now: float) -> None:
+    def begin(self, questions: Sequence[Asking], now: float) -> None:
         """Start to ask processes for their stacks.
 
         Args:
