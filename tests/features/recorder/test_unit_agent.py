@@ -2,11 +2,13 @@
 
 import copy
 import random
+import threading
 import time
 import zlib
 from binascii import a2b_base64
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -17,6 +19,7 @@ from mcjax_launch.features.recorder.messages import (
     ENTRIES,
     FILE_BYTES,
     HAS_NO_ORDER,
+    MOST_SEQUENCES,
     Area,
     Recorded,
     Recording,
@@ -213,3 +216,21 @@ def test_fast_programs_are_reported_before_they_are_overwritten(tmp_path: Path) 
     ran = 9 * 25_000
     assert fast.run(9) >= ran - 2 * ENTRIES  # some of the first second
     assert len(fast.sent) <= 9 * 10
+
+
+def test_each_role_of_a_thread_has_one_sequence_over_a_mesh(tmp_path: Path) -> None:
+    """A loader that is made anew in each epoch uses up no room."""
+    sent: list[object] = []
+    link: Any = SimpleNamespace(send=sent.append)
+    file = SequenceFile(str(tmp_path / "ring"), link)
+    first, second = ("cpu", (0, 1), (0, 1)), ("cpu", (0, 1), (0, 2))
+    main = file.get_sequence(first)
+    others: list[Sequence] = []
+    for _ in range(MOST_SEQUENCES):
+        thread = threading.Thread(target=lambda: others.append(file.get_sequence(first)))
+        thread.start()
+        thread.join()
+        assert file.get_sequence(first) is file.get_main_sequence(first) is main
+    assert {other.index for other in others} == {1}
+    assert file.get_sequence(second).index == 2
+    assert len(sent) == 3

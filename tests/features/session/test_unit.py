@@ -179,13 +179,15 @@ def test_next_call_replaces_the_file_of_the_last(host: Host) -> None:
     assert add_program(host, 1).sent == [CallReady(2), EndCalls()]
 
 
-def test_call_without_room_is_reported_once(host: Host) -> None:
+@pytest.mark.parametrize("sizes", [[1 << 16] * 3, [(1 << 16) + 1]])
+def test_call_without_room_is_reported_once(host: Host, sizes: list[int]) -> None:
+    """Also if a part of its last piece has room."""
     program = add_program(host, 0)
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 16, hard))
     try:
-        for _ in range(3):
-            host.returns.on_message(frames.Raw("session", 1, bytes(1 << 16)))
+        for size in sizes:
+            host.returns.on_message(frames.Raw("session", 1, bytes(size)))
         host.returns.on_message(MakeCall(1, None))
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
