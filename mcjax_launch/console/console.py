@@ -358,6 +358,10 @@ class Console:
         self._events.report_output_end()
         self._logs.close()
 
+    def end_lines(self, rank: int) -> None:
+        """End a rank's unfinished lines."""
+        self._filter(self._unfinished.end(rank), time.monotonic())
+
     def stop_holding(self, rank: int) -> None:
         """Show a rank's held output now, before the launcher's lines about the rank."""
         now = time.monotonic()
@@ -474,7 +478,7 @@ class Console:
 
         """
         if not cut:
-            self._filter(self._unfinished.end(rank), time.monotonic())
+            self.end_lines(rank)
         lines = b"".join(output.pop_aside(rank) for output in set(self._outputs.values()))
         if lines and self.has_room:
             self._on_room()

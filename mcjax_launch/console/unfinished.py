@@ -107,8 +107,8 @@ class UnfinishedLines:
     def end(self, rank: int) -> list[Piece]:
         """End a rank's unfinished lines with newlines; return their last pieces.
 
-        Used before a debugger prints. Later output begins new lines; if it begins with a
-        newline, that newline is dropped.
+        Used before a debugger prints, and when a call is over. Later output begins new lines; if it
+        begins with a newline, that newline is dropped.
         """
         out = self._end(
             {stream for stream in (*self._waiting, *self._begun) if stream.rank == rank}

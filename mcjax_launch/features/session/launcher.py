@@ -157,6 +157,7 @@ class ClientCalls(LauncherPart):
             if isinstance(message, FromHook) and isinstance(message.message, Returned):
                 self._making.discard(message.rank)
                 self._record_change()
+                self.launcher.console.end_lines(message.rank)
         self._held.append(encoded)
         self._held_bytes += len(encoded)
         self._pass_on()

@@ -44,6 +44,15 @@ def test_calls_return_values_in_rank_order(shared: mcjax_launch.Session, called:
     assert shared.processes == 3
 
 
+def test_line_that_a_call_leaves_open_ends_with_it(capfd: pytest.CaptureFixture[str]) -> None:
+    with session(processes=1, echo=True) as ranks:
+        for number in range(2):
+            ranks.exec("print('open', end='', flush=True)")
+            print(f"after call {number}", flush=True)
+    told = capfd.readouterr().out
+    assert told == "[0] open\nafter call 0\n[0] open\nafter call 1\n"
+
+
 @pytest.mark.parametrize(
     ("ranks", "found"), [(None, [0, 1, 2]), (1, [1]), ([2, 0], [0, 2]), ("0,1-2", [0, 1, 2])]
 )
