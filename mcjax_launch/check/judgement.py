@@ -129,6 +129,14 @@ def judge_reach(reasons: Mapping[str, str], answered: Sequence[str]) -> Findings
         yield Judgement("hosts", f"{len(answered)} of {len(answered) + len(reasons)} ready")
 
 
+def judge_silence(hosts: Sequence[str]) -> Findings:
+    """Judge hosts whose ranks ended before they had reported, as when another rank fails."""
+    if hosts:
+        value = "its ranks ended before they had reported anything"
+        cure = "correct the other errors, and check again"
+        yield Judgement("hosts", value, tuple(hosts), "error", cure)
+
+
 def judge_hosts(hosts: Hosts) -> Findings:
     """Judge what the ranks' Python finds on each host."""
     cure = "make it, or choose another with -C or chdir="

@@ -22,6 +22,7 @@ from mcjax_launch.check.judgement import (
     judge_program,
     judge_reach,
     judge_record,
+    judge_silence,
     judge_sum,
     merge_findings,
 )
@@ -125,6 +126,7 @@ def _run_job(
     folders = {host.name: _get_folder(job, host) for host in hosts}
     by_host = merge_by_host(told, folders)
     return [
+        *judge_silence([host.name for host in hosts if host.name not in by_host]),
         *judge_hosts(by_host),
         *(judge_program(by_host, program.name, _list_starts(job, hosts)) if program else ()),
         *(judge_mtls(job, by_host) if by_host else ()),

@@ -114,6 +114,18 @@ def test_check_examines_each_host_despite_failures_of_others(
     assert found["sum",][0] == "error" and "this is no jax" in found["sum",][1]
 
 
+def test_host_that_had_no_time_to_report_is_named(jobs: Jobs, tmp_path: Path) -> None:
+    """The failure of another host's rank has ended its own."""
+    fast, slow = (environment(tmp_path / name, jax="0.12.0") for name in ("fast", "slow"))
+    (packages,) = (tmp_path / "slow").glob("lib/python3*/site-packages")
+    waits = "import os, time; time.sleep(600 if 'JAX_PROCESS_ID' in os.environ else 0)\n"
+    (packages / "waits.pth").write_text(waits)
+    ended = over(jobs, some_hosts(tmp_path, f"a python={fast}", f"b python={slow}"))
+    assert ended.status == 1
+    hosts = [line for line in findings(ended) if " hosts " in line]
+    assert hosts[-1].startswith("error hosts b: its ranks ended before they had reported ")
+
+
 @pytest.mark.parametrize("words", [["train.py", "--lr", "3"], ["-m", "train"]])
 def test_check_compares_copies_of_the_program(jobs: Jobs, tmp_path: Path, words: list[str]) -> None:
     python = environment(tmp_path / "env", jax="0.10.2", jaxlib="0.10.2")
