@@ -435,6 +435,13 @@ def test_restart_starts_new_ranks() -> None:
         assert ranks.exec("'kept' in globals()") == [False] * 3
 
 
+def test_block_begins_only_with_ranks_that_are_ready() -> None:
+    reached = []
+    with pytest.raises((JobFailed, LaunchError)), session(processes=None, hosts="a", via="false"):
+        reached.append("the block")
+    assert not reached
+
+
 def test_idle_ranks_do_not_stall() -> None:
     """Also if only one of them has made the latest call."""
     with session(processes=2, stall_timeout=0.5) as ranks:
