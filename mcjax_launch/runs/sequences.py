@@ -23,9 +23,9 @@ _MOST_KEPT = 1 << 20
 # A rank may withdraw its latest entry a moment after it was read.
 _PROVISIONAL_S = 0.4
 # So many programs after a difference show of what kind it is.
-_ENOUGH_AFTER = 24
+_ENOUGH_AFTER = 220
 # Programs that must be alike after a difference, if there are so many; at least; how far to search.
-_ALIKE, _LEAST_ALIKE, _FARTHEST = 12, 2, 13
+_ALIKE, _LEAST_ALIKE, _FARTHEST = 200, 2, 13
 
 
 class ProgramName(Value):

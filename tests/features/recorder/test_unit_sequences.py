@@ -75,6 +75,17 @@ def make(programs: tuple[str, ...]) -> ProgramSequences:
             "rank 2 ran {f} with an argument of another shape than ranks 0-1,3 "
             "(program 2 of this mesh)",
         ),
+        (  # the next programs are as if it were another order
+            f"{'f' * 20}e" * 3,
+            "f" + f"{'f' * 20}e" * 3,
+            "rank 2 repeated {f} (program 21 of this mesh): "
+            "ranks 0-1,3 ran jit(evaluate) at train.py:20",
+        ),
+        (
+            f"{'f' * 20}e" * 3,
+            f"{'f' * 19}e" + f"{'f' * 20}e" * 2,
+            "rank 2 skipped {f} (program 20 of this mesh): ranks 0-1,3 ran it",
+        ),
         (
             "fuf",
             "fuu",
