@@ -81,12 +81,18 @@ class StackQuestion:
         return self._dump_all() or system.signal_main_thread(pid, self.source.dump_signals[False])
 
     def _dump_all(self) -> bool:
-        """Make faulthandler dump all threads, if all stand still and Python cannot be asked."""
+        """Make faulthandler dump all threads, if all stand still and Python cannot be asked.
+
+        If all are wanted, those of native code may run: a deadlock is not proven without all.
+        """
         pid, source, signum = self.source.pid, self.source, self.source.dump_signals[True]
         source.all_stacks = source.asked_all = (
             (self._all_threads or not self._may_ask_more())
             and system.handles(pid, signum)
-            and system.signal_standing_process(pid, signum, interrupt=self._all_threads)
+            and (
+                system.signal_standing_process(pid, signum, interrupt=self._all_threads)
+                or (self._all_threads and system.signal_standing_thread(pid, signum, self._wait))
+            )
         )
         return source.all_stacks
 
