@@ -86,7 +86,7 @@ class StackQuestion:
         If all are wanted, those of native code may run: a deadlock is not proven without all.
         """
         pid, source, signum = self.source.pid, self.source, self.source.dump_signals[True]
-        source.all_stacks = source.asked_all = (
+        source.asked_all = (
             (self._all_threads or not self._may_ask_more())
             and system.handles(pid, signum)
             and (
@@ -94,7 +94,8 @@ class StackQuestion:
                 or (self._all_threads and system.signal_standing_thread(pid, signum, self._wait))
             )
         )
-        return source.all_stacks
+        source.all_stacks = source.asked_all and not self._all_threads
+        return source.asked_all
 
     def _request_others(self) -> bool:
         """Ask Python for all threads, if they are wanted or the main thread waits for a thread.
@@ -102,7 +103,7 @@ class StackQuestion:
         The main thread answers only in a wait of Python's own, not in C code.
         """
         pid, source, signum = self.source.pid, self.source, get_others_signal()
-        if source.all_stacks:
+        if source.asked_all:
             return False
         if self._asks_python and self._all_threads and system.handles(pid, signum):
             asked = system.signal_without_interrupting(pid, signum)

@@ -315,7 +315,9 @@ def test_stack_arrives_whatever_the_main_thread_does(
     with server.start(f"\nprint('ready', flush=True)\n{program}") as process:
         for _ in range(2):
             stacks = server.collect(all_threads)
-            assert stacks.text.splitlines()[:2] == [OWN, f'  File "<string>", {innermost}']
+            assert stacks.text.splitlines()[1] == f'  File "<string>", {innermost}'
+            may_run = innermost.endswith("lambda>") or program.startswith(("pow", "while"))
+            assert stacks.text.startswith(OWN) or (all_threads and not may_run)
         process.kill()
 
 
