@@ -231,7 +231,7 @@ class Calls:
                 if get_ident() == main:
                     entry, sequence, _ = state
                     try:
-                        sequence.ring[sequence.next()] = entry
+                        sequence.ring[next(sequence.positions)] = entry
                     except StopIteration:
                         sequence.begin_block(entry)
                     return None

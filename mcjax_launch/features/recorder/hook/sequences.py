@@ -49,14 +49,14 @@ class Sequence:
 
     Attributes:
         ring: the latest entries.
-        next: returns the position of the next entry in the ring; raises StopIteration if a block
-            must be begun (see `begin_block`).
+        positions: of the next entries in the ring, as an iterator, which is faster than a number;
+            at its end a block must be begun (see `begin_block`).
 
     """
 
     __slots__ = (
-        *("index", "next", "ring"),
-        *("_area", "_before", "_judged", "_length", "_positions", "_until"),
+        *("index", "positions", "ring"),
+        *("_area", "_before", "_judged", "_length", "_until"),
     )
 
     def __init__(self, index: int, area: Area) -> None:
@@ -66,22 +66,17 @@ class Sequence:
         self._before = self._until = 0  # number of the last program before the block, and in it
         self._length = BLOCKS[0]  # of whole blocks; and number and time when it was judged
         self._judged = 0, time.monotonic_ns()
-        self._positions = iter(range(0))  # in the ring, of the rest of the block
-        self.next = self._positions.__next__
-
-    def _set_positions(self, begin: int, end: int) -> None:
-        self._positions = iter(range(begin, end))
-        self.next = self._positions.__next__
+        self.positions = iter(range(0))
 
     @property
     def count(self) -> int:
         """Number of the latest entry."""
-        return self._until - length_hint(self._positions)
+        return self._until - length_hint(self.positions)
 
     def record(self, entry: int) -> None:
         """Append an entry."""
         try:
-            self.ring[self.next()] = entry
+            self.ring[next(self.positions)] = entry
         except StopIteration:
             self.begin_block(entry)
 
@@ -95,8 +90,8 @@ class Sequence:
         self.ring[end % ENTRIES] = 0
         self.ring[begin:end] = _ZEROS[:length]
         self._before, self._until = before, before + length
-        self._set_positions(begin, end)
-        self.ring[self.next()] = entry
+        self.positions = iter(range(begin, end))
+        self.ring[next(self.positions)] = entry
         head, times = self._area.head, self._area.times
         count = head[TIMED]
         at = 2 * (count % TIMES)
@@ -125,7 +120,7 @@ class Sequence:
         if count < self._before:  # the block's first entry has been withdrawn before
             self._before, self._until = count, count + 1
             self._area.head[BEFORE] = count
-        self._set_positions(begin, begin + self._until - count)
+        self.positions = iter(range(begin, begin + self._until - count))
 
 
 class SequenceFile:
