@@ -1,7 +1,6 @@
 """Origins of options: the command line, a variable, or the project's file."""
 
 import os
-import shlex
 from collections.abc import Iterator
 
 import click
@@ -51,4 +50,6 @@ def describe_origins(options: Options, context: click.Context) -> Iterator[str]:
             found.setdefault(origin, []).extend(make_option_words(options, parameter.name))
     for origin, words in found.items():
         if words:  # not only a flag that is off
+            import shlex  # few runs say so
+
             yield f"from {origin}: {shlex.join(without_values(words))}"
