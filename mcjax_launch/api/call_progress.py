@@ -33,16 +33,19 @@ class CallProgress:
     Args:
         ranks: ranks that make the call.
         now: the time.
+        number: number of the call.
 
     Attributes:
         ranks: ranks that make the call.
+        number: number of the call.
         answers: what ranks have returned.
         places: where ranks wait for others in JAX, in words, when all unfinished ranks do; else ().
 
     """
 
-    def __init__(self, ranks: Iterable[int], now: float) -> None:
+    def __init__(self, ranks: Iterable[int], now: float, number: int) -> None:
         self.ranks = frozenset(ranks)
+        self.number = number
         self.answers: dict[int, Answer] = {}
         self.places: tuple[str, ...] = ()
         self._began = now
@@ -70,6 +73,11 @@ class CallProgress:
         """Record that the ranks have been interrupted."""
         if self._give_up_at is None:
             self._give_up_at = now + INTERRUPT_S
+
+    def record_absence(self, number: int) -> None:
+        """Record that the ranks have not got the call with this number."""
+        if number == self.number:
+            self.ranks = frozenset()
 
     def record_waiting(self, ranks: Iterable[int], places: Sequence[str]) -> None:
         """Record the ranks that wait for others in JAX, and where."""

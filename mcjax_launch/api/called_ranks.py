@@ -31,6 +31,7 @@ class CalledRanks:
     Attributes:
         job: the job, not started yet.
         values: what the latest call has returned.
+        number: number of the latest call.
 
     Raises:
         LaunchError: a keyword has a value that its option rejects.
@@ -50,7 +51,7 @@ class CalledRanks:
         keywords = {"echo": True, "processes": PROCESSES, **keywords, "module": True}
         self.values = RankValues()
         self._channel = CallChannel()
-        self._number = 0
+        self.number = 0
         try:
             self.job = make_job(_PROGRAM, argv, keywords, deliver, self._channel, self.values)
         except BaseException:
@@ -66,12 +67,12 @@ class CalledRanks:
             LaunchError: there is no room for its arguments.
 
         """
-        self._number += 1
-        self._channel.submit(call, self._number, ranks, is_last=is_last)
+        self.number += 1
+        self._channel.submit(call, self.number, ranks, is_last=is_last)
 
-    def interrupt(self) -> None:
-        """Interrupt the ranks that make the latest call, as Ctrl-C does."""
-        self._channel.send(Interrupt(self._number))
+    def interrupt(self, number: int) -> None:
+        """Interrupt the ranks that make this call, as Ctrl-C does."""
+        self._channel.send(Interrupt(number))
 
     def ask_waiting(self) -> None:
         """Ask the launcher which ranks wait for others in JAX."""

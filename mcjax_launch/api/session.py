@@ -23,8 +23,9 @@ from mcjax_launch.api.keywords import add_keywords
 from mcjax_launch.api.packing import PackedCall, pack_cell, pack_function
 from mcjax_launch.api.result import JobFailed
 from mcjax_launch.api.signature import Keywords
+from mcjax_launch.api.values import LauncherAnswer
 from mcjax_launch.errors import LaunchError
-from mcjax_launch.features.session.messages import Waiting
+from mcjax_launch.features.session.messages import NotSubmitted, Waiting
 from mcjax_launch.ranks import format_ranks, parse_ranges
 from mcjax_launch.wire.timers import scale_time
 
@@ -235,10 +236,10 @@ class Session:
         # The job's thread must not keep this object alive.
         this = weakref.ref(self)
         ranks.values.on_answer = lambda rank: _notify(this, rank)
-        ranks.values.on_waiting = lambda waiting: _notify(this, waiting)
+        ranks.values.on_answer_of_launcher = lambda answer: _notify(this, answer)
         ranks.submit(pack_cell("", "<start>", initializes=self._initializes))
         ranks.job.call_when_over(lambda: _notify(this, None))
-        self._progress = CallProgress((), time.monotonic())
+        self._progress = CallProgress((), time.monotonic(), ranks.number)
         ranks.job.start()
         self._progress.ranks = frozenset(range(ranks.job.ranks))
 
@@ -269,11 +270,13 @@ class Session:
             self._finish(self._progress)
             self._is_ready = True
 
-    def on_change(self, change: int | Waiting | None) -> None:
-        """Record a rank's answer, or ranks that wait, or the end of the job (None)."""
+    def on_change(self, change: int | LauncherAnswer | None) -> None:
+        """Record a rank's answer, or the launcher's, or the end of the job (None)."""
         with self._changed:
             if isinstance(change, Waiting):
                 self._progress.record_waiting(change.ranks, change.places)
+            elif isinstance(change, NotSubmitted):
+                self._progress.record_absence(change.number)
             elif change is not None:
                 self._ranks.job.end_lines(change)
                 answer = self._ranks.values.pop(change)
@@ -333,15 +336,17 @@ class Session:
             chosen = select_ranks(ranks, self.processes)
             if cancelled is not None and cancelled.is_set():
                 return []
-            self._progress = CallProgress(chosen, time.monotonic())
-            self._cancelled = cancelled
+            progress = CallProgress(chosen, time.monotonic(), self._ranks.number + 1)
+            self._progress, self._cancelled = progress, cancelled
             try:
                 self._ranks.submit(call, None if len(chosen) == self.processes else chosen)
-                self._finish(self._progress)
+                self._finish(progress)
+            except KeyboardInterrupt as interrupt:  # perhaps before the ranks have got the call
+                self._settle(progress, interrupt)
+                raise
             finally:
                 self._cancelled = None
-            answers = self._progress.answers
-            return [answers[rank].unpickle() for rank in chosen]
+            return [progress.answers[rank].unpickle() for rank in chosen]
 
     def _finish(self, progress: CallProgress) -> None:
         """Wait until all ranks have answered, or will never.
@@ -356,12 +361,7 @@ class Session:
         try:
             self._wait(progress)
         except KeyboardInterrupt as interrupt:
-            with contextlib.suppress(KeyboardInterrupt, JobFailed, LaunchError):
-                self._interrupt(self._cancelled)
-                self._wait(progress)
-            if progress.running and not self._ranks.job.done:
-                interrupt.add_note(f"{describe_unfinished(progress)}{_RESTARTED}")
-                self._start_again()
+            self._settle(progress, interrupt)
             raise
         errors = [make_rank_error(rank, progress.answers[rank]) for rank in progress.failed]
         if progress.running:
@@ -370,6 +370,17 @@ class Session:
             raise CallFailed(f"{told}{_RESTARTED}", errors, progress.running)
         if errors:
             raise CallFailed(describe_errors(errors), errors)
+
+    def _settle(self, progress: CallProgress, interrupt: KeyboardInterrupt) -> None:
+        """Interrupt the ranks that make a call, and start new ones if they do not react."""
+        if self._progress is not progress or not progress.running:
+            return
+        with contextlib.suppress(KeyboardInterrupt, JobFailed, LaunchError):
+            self._interrupt(self._cancelled)
+            self._wait(progress)
+        if progress.running and not self._ranks.job.done:
+            interrupt.add_note(f"{describe_unfinished(progress)}{_RESTARTED}")
+            self._start_again()
 
     def _wait(self, progress: CallProgress) -> None:
         """Wait until all ranks have answered, or nothing more is to be expected.
@@ -396,7 +407,7 @@ class Session:
         with self._changed:
             if self._cancelled is cancelled:
                 self._progress.record_interrupt(time.monotonic())
-                self._ranks.interrupt()
+                self._ranks.interrupt(self._progress.number)
                 self._changed.notify_all()
 
     def _make_end_error(self) -> LaunchError:
@@ -410,7 +421,7 @@ class Session:
         return LaunchError(f"the session is over: {result.message}; restart() starts new ranks")
 
 
-def _notify(session: weakref.ref[Session], change: int | Waiting | None) -> None:
+def _notify(session: weakref.ref[Session], change: int | LauncherAnswer | None) -> None:
     """Report a change to a session, unless it is garbage; called in the job's thread."""
     if (alive := session()) is not None:
         alive.on_change(change)

@@ -8,9 +8,18 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any, Literal
 
-from mcjax_launch.features.session.messages import MAIN, Returned, Sent, Waiting, unpickle
+from mcjax_launch.features.session.messages import (
+    MAIN,
+    NotSubmitted,
+    Returned,
+    Sent,
+    Waiting,
+    unpickle,
+)
 from mcjax_launch.wire import messages
 from mcjax_launch.wire.frames import Decoder, Raw
+
+LauncherAnswer = Waiting | NotSubmitted
 
 
 class Repr(str):
@@ -74,13 +83,13 @@ class RankValues:
     Attributes:
         on_answer: called with a rank whose answer is complete.
         on_sent: called with a rank, and with a value that its running call has sent.
-        on_waiting: called with the launcher's answer to the question which ranks wait.
+        on_answer_of_launcher: called with the launcher's answer to a question.
 
     """
 
     def __init__(self) -> None:
         self.on_answer: Callable[[int], object] = lambda rank: None
-        self.on_waiting: Callable[[Waiting], object] = lambda waiting: None
+        self.on_answer_of_launcher: Callable[[LauncherAnswer], object] = lambda answer: None
         self.on_sent: Callable[[int, Any], object] = lambda rank, value: None
         self._sent: dict[int, bytes] = {}  # pickled, and not complete
         self._decoder = Decoder(messages.ToLauncher)
@@ -96,8 +105,8 @@ class RankValues:
                     self._sent[rank] = self._sent.get(rank, b"") + a2b_base64(text)
                     if not more:
                         self.on_sent(rank, unpickle([self._sent.pop(rank)]))
-                case Waiting():
-                    self.on_waiting(frame)
+                case Waiting() | NotSubmitted():
+                    self.on_answer_of_launcher(frame)
                 case messages.FromHook(rank, Returned() as told):
                     self._of_ranks[rank] = Answer(told)
                     self._report(rank)

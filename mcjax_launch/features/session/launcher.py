@@ -14,6 +14,7 @@ from mcjax_launch.features.session.messages import (
     EndCalls,
     Interrupt,
     MakeCall,
+    NotSubmitted,
     Returned,
     Submit,
     Waiting,
@@ -70,6 +71,7 @@ class ClientCalls(LauncherPart):
         self._held_bytes = 0
         self._making: set[int] = set()  # ranks that make the call
         self._ends = False  # ranks may end: no call follows
+        self._latest = 0  # number of the latest call
 
     def on_begin(self, plan: Plan, now: float) -> None:
         """Begin to read calls; make the call of an earlier attempt again."""
@@ -92,6 +94,9 @@ class ClientCalls(LauncherPart):
                     )
                 case AskWaiting():
                     self._ask_usage(time.monotonic())
+                case Interrupt(number) if number > self._latest:
+                    told = NotSubmitted(number)
+                    self.launcher.events.values.write((frames.encode_message(told),))
                 case Interrupt() | EndCalls():
                     self._ends = isinstance(message, EndCalls)
                     self.launcher.pool.send_all(message)
@@ -100,6 +105,7 @@ class ClientCalls(LauncherPart):
 
     def _submit(self, call: SubmittedCall, is_last: bool) -> None:
         self.launcher.kept[NAME] = call
+        self._latest = call.order.number
         self._ends |= is_last
         chosen = call.order.ranks
         self._making = set(self.launcher.state.ranks if chosen is None else chosen)

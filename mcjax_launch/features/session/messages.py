@@ -68,6 +68,12 @@ class Waiting(ToLauncher):
     places: tuple[str, ...]
 
 
+class NotSubmitted(ToLauncher):
+    """Answer of the launcher to an Interrupt: it has not got this call, which is the latest."""
+
+    number: int
+
+
 class MakeCall(ToAgent):
     """Order to let ranks of the host make a call, whose file has come before as raw bytes."""
 

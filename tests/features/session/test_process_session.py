@@ -19,6 +19,7 @@ from remote import FAKE_SSH
 
 import mcjax_launch
 from mcjax_launch import CallFailed, JobFailed, LaunchError
+from mcjax_launch.api.calls import CallChannel
 
 pytestmark = pytest.mark.usefixtures("called")
 
@@ -315,6 +316,27 @@ def test_ctrl_c_interrupts_the_call() -> None:
         with pytest.raises(KeyboardInterrupt) as raised:
             ranks.exec(SLEEPS)
         interrupter.join()
+        assert not getattr(raised.value, "__notes__", [])
+        assert ranks.exec("kept") == [7, 7, 7]
+
+
+@pytest.mark.parametrize("is_late", [False, True])
+def test_interrupt_while_a_call_is_handed_over_leaves_no_answer_behind(
+    monkeypatch: pytest.MonkeyPatch, is_late: bool
+) -> None:
+    """Just before the ranks get it, or just after; in neither case are they started again."""
+    with session() as ranks:
+        ranks.exec("kept = 7")
+        real = CallChannel.submit
+
+        def submit(*args: Any, **kwargs: Any) -> None:
+            if is_late:
+                real(*args, **kwargs)
+            raise KeyboardInterrupt
+
+        with monkeypatch.context() as patches, pytest.raises(KeyboardInterrupt) as raised:
+            patches.setattr(CallChannel, "submit", submit)
+            ranks.exec("import time\ntime.sleep(0.5)\n'of the interrupted call'")
         assert not getattr(raised.value, "__notes__", [])
         assert ranks.exec("kept") == [7, 7, 7]
 

@@ -206,7 +206,7 @@ def answer(kind: str) -> Answer:
 
 
 def test_others_get_time_after_a_failure() -> None:
-    progress = CallProgress(range(3), 0)
+    progress = CallProgress(range(3), 0, 1)
     progress.record_answer(0, answer("value"), 1)
     assert progress.compute_wait_s(1) is None
     progress.record_answer(1, answer("raised"), 2)
@@ -222,7 +222,7 @@ def test_others_get_time_after_a_failure() -> None:
 
 
 def test_interrupted_ranks_get_time_to_react() -> None:
-    progress = CallProgress(range(2), 0)
+    progress = CallProgress(range(2), 0, 1)
     progress.record_interrupt(1)
     progress.record_interrupt(3)
     assert progress.pop_due(3.9) is Due.NOTHING
