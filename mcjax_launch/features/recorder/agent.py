@@ -44,7 +44,7 @@ _MOST_PROGRAMS, _LEAST_S = ENTRIES // 4, 0.1
 _OLDEST = ENTRIES - 2 * BLOCKS[-1] - 2
 # With more times in a report, only those of every 7th program are told, or of every 91st ...
 _MOST_TIMES = 32
-_THINNER = *BLOCKS, 91 * 11, 91 * 11 * 17
+_THINNER = *BLOCKS, BLOCKS[-1] * 11, BLOCKS[-1] * 11 * 17
 
 
 class SequenceReader:

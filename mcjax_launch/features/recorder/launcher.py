@@ -57,7 +57,7 @@ class _Clock:
     asked_at = -math.inf
 
     def set(self, told: HostTime, now: float) -> None:
-        """Record an answer: a quick one, or the first one for long."""
+        """Record an answer, unless it is much less certain than the last one."""
         uncertain_s = (now - told.at) / 2
         if uncertain_s <= 2 * self.uncertain_s:
             self.ahead_s = told.now - (told.at + now) / 2
@@ -105,7 +105,7 @@ class SequenceComparison(LauncherPart):
             case HostTime() as told:
                 self._clocks[link].set(told, now)
             case Recorded(sequences):
-                ahead_s = self._ask_time(link, now)
+                ahead_s = self._ask_time(link, now) if self.launcher.job.is_looked_at else None
                 for entries in sequences:
                     self._record(entries, ahead_s, now)
                 self._look(now)
@@ -149,7 +149,7 @@ class SequenceComparison(LauncherPart):
             self._give_up(mesh, self._unrecorded[entries.key])
         programs = _unpack(entries.programs)
         mesh.add(entries.rank, entries.first, programs, now)
-        if ahead_s is not None and self.launcher.job.is_looked_at:
+        if ahead_s is not None:
             times = _list_times(entries, programs, ahead_s)
             self._record_times(self._sequences.arrivals[place], entries.rank, times, now)
         self._state.record_programs(entries.rank, self._sequences.count(entries.rank), now)
