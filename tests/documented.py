@@ -81,6 +81,7 @@ NOWHERE = {
     "schedulers.md: kubectl patch --local -f - -o yaml --type json -p '[...]'": "dots to fill in",
     "security.md: scripts/gpu-check": "needs a GPU",
     "security.md: scripts/test portable": "it is what runs the tests",
+    "verifying.md: scripts/bench spmd": "measures, on a machine without other work",
 }
 
 TRAIN = """
