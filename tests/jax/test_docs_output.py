@@ -36,6 +36,7 @@ WITHOUT_JAX = (
 MANY = "README.md: mcjax-launch -n 64 -d 4 hello.py"
 FAILURES, COOKBOOK = ROOT / "docs" / "failures.md", ROOT / "docs" / "cookbook.md"
 HANG = "failures.md: mcjax-launch -n 4 -d 1 hang.py"
+SKIP = "verifying.md: mcjax-launch -n 4 -d 1 skips.py"
 FILES = {
     **{session: {"train.py": SHARES} for session in WITHOUT_JAX},
     HANG: {"hang.py": pages.files(FAILURES)["hang.py"].replace("40", "7")},
@@ -117,7 +118,8 @@ def test_tables_name_only_commands_that_are_run_here() -> None:
     assert STATUS.keys() <= steps
 
 
-def test_note_on_a_hang_in_the_readme_is_that_of_its_page() -> None:
-    [hang] = (session for session in documented.at(HERE) if str(session) == HANG)
-    note = hang.steps[0].shown.splitlines()[0]
+@pytest.mark.parametrize("session", [HANG, SKIP])
+def test_note_in_the_readme_is_that_of_its_page(session: str) -> None:
+    [shown] = (each.steps[0].shown for each in documented.at(HERE) if str(each) == session)
+    [note] = (line for line in shown.splitlines() if line.startswith("mcjax-launch: "))
     assert f"    {note}\n" in (ROOT / "README.md").read_text()
