@@ -301,8 +301,8 @@ def _make_slow_ranks(state: RunState) -> list[Json]:
             "waited": round(slow.waited, 3),
             "words": describe_slow_rank(slow, sequences.names),
         }
-        for arrivals in sequences.arrivals.values()
-        for slow in arrivals.find_slow()
+        for mesh in sequences.meshes.values()
+        for slow in mesh.arrivals.find_slow()
     ]
 
 

@@ -6,7 +6,7 @@ Times are known of some programs, which stand for all until the next known one.
 from __future__ import annotations
 
 from collections import Counter, defaultdict, deque
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from statistics import median_low
 
 from mcjax_launch.wire.value import Changing, Value
@@ -140,10 +140,10 @@ class ProgramArrivals:
 
     """
 
-    def __init__(self, members: Collection[int]) -> None:
+    def __init__(self, members: frozenset[int]) -> None:
         self.uncertain_s = 0.0
         self.slow: dict[int, SlowRank] = {}
-        self._members = frozenset(members)
+        self._members = members
         self._pending: dict[int, dict[int, float]] = {}  # by number
         self._latest: _Moment | None = None
         self._whole = _Period()

@@ -175,6 +175,7 @@ class MeshSequence:
 
     Attributes:
         by_rank: the programs of each rank.
+        arrivals: times at which the ranks came to programs.
         agreed: number of programs that are equal in all ranks.
         difference: the first difference; None if there is none.
         is_compared: False if its order says nothing, or a rank is too far behind.
@@ -185,6 +186,7 @@ class MeshSequence:
         self.thread = thread
         self.members = frozenset(members)
         self.by_rank = {rank: RankSequence() for rank in sorted(members)}
+        self.arrivals = ProgramArrivals(self.members)
         self.agreed = 0
         self.difference: Difference | None = None
         self.is_compared = True
@@ -389,14 +391,12 @@ class ProgramSequences:
     Attributes:
         names: names of the programs.
         meshes: sequence of each mesh, by the number of the ranks' process and a key.
-        arrivals: times at which its ranks came to programs, likewise.
 
     """
 
     def __init__(self) -> None:
         self.names = ProgramNames()
         self.meshes: dict[tuple[int, int], MeshSequence] = {}
-        self.arrivals: dict[tuple[int, int], ProgramArrivals] = {}
 
     @property
     def differences(self) -> list[tuple[MeshSequence, Difference]]:

@@ -6,8 +6,7 @@ from told import Told
 
 from mcjax_launch.diagnosis.rules import apply_rules
 from mcjax_launch.diagnosis.view import Fact, Occasion, View
-from mcjax_launch.runs.arrivals import ProgramArrivals
-from mcjax_launch.runs.sequences import ProgramSequences
+from mcjax_launch.runs.sequences import MeshSequence, ProgramSequences
 
 STEP, LOSS = 1, 2
 KEY = 0, 7
@@ -22,7 +21,7 @@ def play(
 ) -> ProgramSequences:
     """Return a history in which each rank comes late by so much to each program."""
     sequences = make(len(late_ms))
-    arrivals = sequences.arrivals[KEY]
+    arrivals = sequences.meshes[KEY].arrivals
     arrivals.uncertain_s = uncertain_s
     for number in range(1, programs + 1, every):
         for rank, late in enumerate(late_ms):
@@ -34,14 +33,14 @@ def make(ranks: int) -> ProgramSequences:
     sequences = ProgramSequences()
     sequences.names.record(STEP, "jit_step", "train.py:30", "s")
     sequences.names.record(LOSS, "jit_loss", "train.py:31", "l")
-    sequences.arrivals[KEY] = ProgramArrivals(range(ranks))
+    sequences.meshes[KEY] = MeshSequence("", range(ranks))
     return sequences
 
 
 def come(
     sequences: ProgramSequences, rank: int, number: int, at_ms: float, program: int = STEP
 ) -> None:
-    sequences.arrivals[KEY].add(rank, [(number, program, at_ms / 1e3)])
+    sequences.meshes[KEY].arrivals.add(rank, [(number, program, at_ms / 1e3)])
 
 
 def say(sequences: ProgramSequences) -> list[str]:

@@ -13,9 +13,8 @@ from records import KILL, TERM, attempt_of, end_of, failure, rank_run, record_of
 from mcjax_launch.diagnosis.root_cause import Completed
 from mcjax_launch.diagnosis.summary import Summary, summarize
 from mcjax_launch.report import files, record
-from mcjax_launch.runs.arrivals import ProgramArrivals
 from mcjax_launch.runs.rank_run import RankRun, Sample
-from mcjax_launch.runs.sequences import ProgramSequences
+from mcjax_launch.runs.sequences import MeshSequence, ProgramSequences
 from mcjax_launch.runs.state import RunState
 from mcjax_launch.runs.stop_reasons import StopReason
 from mcjax_launch.wire.hook_messages import Compiling, Failed, ImportedJax, Joined, Joining
@@ -157,9 +156,9 @@ def test_record_holds_times_and_usage_of_a_rank() -> None:
 def test_slow_ranks_are_recorded() -> None:
     state = run_of(2, began_at=100.0, sequences=ProgramSequences())
     assert state.sequences is not None
-    arrivals = state.sequences.arrivals[0, 1] = ProgramArrivals((0, 1))
+    mesh = state.sequences.meshes[0, 1] = MeshSequence("", (0, 1))
     for rank in (0, 1):
-        arrivals.add(rank, [(number, 0, number + 0.25 * rank) for number in range(1, 31)])
+        mesh.arrivals.add(rank, [(number, 0, number + 0.25 * rank) for number in range(1, 31)])
     made = record.make_attempt_record(attempt_of(state, Summary(Completed(2))), 100.0)
     [slow] = made["slow"]
     assert slow.pop("words").startswith("rank 1 came late to 100 % of 29 programs, by 250 ms: ")

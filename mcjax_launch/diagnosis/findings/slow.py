@@ -12,17 +12,17 @@ from mcjax_launch.runs.sequences import ProgramNames
 def is_slow(view: View) -> Iterator[Finding]:
     """Find ranks that came late to most runs of a program for two minutes."""
     if (sequences := view.state.sequences) is not None:
-        for arrivals in sequences.arrivals.values():
-            for rank, slow in arrivals.slow.items():
+        for mesh in sequences.meshes.values():
+            for rank, slow in mesh.arrivals.slow.items():
                 yield Finding(("slow", rank), describe_slow_rank(slow, sequences.names), (rank,))
 
 
 def was_slow(view: View) -> Iterator[Finding]:
     """Find ranks that came late to most runs of a program, or for some minutes."""
     if (sequences := view.state.sequences) is not None:
-        for arrivals in sequences.arrivals.values():
-            whole = {slow.rank: slow for slow in arrivals.find_slow()}
-            for rank, slow in list({**arrivals.slow, **whole}.items())[:MOST_SLOW]:
+        for mesh in sequences.meshes.values():
+            whole = {slow.rank: slow for slow in mesh.arrivals.find_slow()}
+            for rank, slow in list({**mesh.arrivals.slow, **whole}.items())[:MOST_SLOW]:
                 words = describe_slow_rank(slow, sequences.names, for_a_time=rank not in whole)
                 yield Finding(("was slow", rank), words, (rank,))
 

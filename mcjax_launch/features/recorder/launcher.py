@@ -19,7 +19,6 @@ from mcjax_launch.features.recorder.messages import (
 )
 from mcjax_launch.launcher.part import JobLauncher, LauncherPart
 from mcjax_launch.ranks import format_ranks
-from mcjax_launch.runs.arrivals import ProgramArrivals
 from mcjax_launch.runs.rank_run import RankRun
 from mcjax_launch.runs.sequences import MeshSequence, ProgramSequences
 from mcjax_launch.runs.stop_reasons import diverged
@@ -142,7 +141,6 @@ class SequenceComparison(LauncherPart):
             members = self._state.find_members(run, described.platform, described.processes)
             mine = members.intersection(self._state.ranks) - self._deaf
             mesh = meshes[place] = MeshSequence(described.thread, mine)
-            self._sequences.arrivals[place] = ProgramArrivals(mine)
         if not entries.has_order:
             self._give_up(mesh, entries.rank)
         elif entries.key in self._unrecorded:
@@ -151,7 +149,7 @@ class SequenceComparison(LauncherPart):
         mesh.add(entries.rank, entries.first, programs, now)
         if ahead_s is not None:
             times = _list_times(entries, programs, ahead_s)
-            self._record_times(self._sequences.arrivals[place], entries.rank, times, now)
+            self._record_times(mesh, entries.rank, times, now)
         self._state.record_programs(entries.rank, self._sequences.count(entries.rank), now)
 
     def _give_up(self, mesh: MeshSequence, rank: int) -> None:
@@ -166,13 +164,10 @@ class SequenceComparison(LauncherPart):
             )
 
     def _record_times(
-        self,
-        arrivals: ProgramArrivals,
-        rank: int,
-        times: "Iterable[tuple[int, int, float]]",
-        now: float,
+        self, mesh: MeshSequence, rank: int, times: "Iterable[tuple[int, int, float]]", now: float
     ) -> None:
         """Record when a rank came to programs, and report ranks that come late."""
+        arrivals = mesh.arrivals
         uncertain_s = sorted(clock.uncertain_s for clock in self._clocks.values())
         arrivals.uncertain_s = sum(uncertain_s[-2:])
         known = len(arrivals.slow)
@@ -204,21 +199,19 @@ class SequenceComparison(LauncherPart):
     def _report_counts(self, now: float) -> None:
         """Report how many programs ranks have run, for --events and --jobs, if it is time."""
         standby, events = self.launcher.front.standby, self.launcher.events
-        is_due_for_jobs = standby is not None and now >= self._written_at + _JOBS_S
-        is_due = events.is_read and now >= self._event_at + _EVENTS_S
-        if not (is_due or is_due_for_jobs):
-            return
-        rows = [
+        if events.is_read and now >= self._event_at + _EVENTS_S:
+            self._event_at = now
+            events.report("programs", ranks=self._list_counts(now))
+        if standby is not None and now >= self._written_at + _JOBS_S:
+            self._written_at = now
+            standby.record_rows("programs", self._list_counts(now))
+
+    def _list_counts(self, now: float) -> list[dict[str, object]]:
+        return [
             {"rank": rank, "count": run.programs.total, "per_s": run.programs.compute_rate(now)}
             for rank, run in self._state.ranks.items()
             if run.programs.total
         ]
-        if is_due:
-            self._event_at = now
-            events.report("programs", ranks=rows)
-        if standby is not None and is_due_for_jobs:
-            self._written_at = now
-            standby.record_rows("programs", rows)
 
 
 def _has_ended(run: RankRun, now: float) -> bool:
