@@ -26,16 +26,16 @@ from . import (
     exit_barrier,
     first_backend,
     jax_internals,
-    mutual_tls,
     user_lines,
 )
+from .mutual_tls import uses_tls
 from .part import JoinArguments
 from .wrapping import wrap_like
 
 TYPE_CHECKING = False
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Mapping
     from typing import Any
 
     from .agent_link import AgentLink
@@ -172,7 +172,7 @@ class Initialization:
         def initialize(*args: Any, **kwargs: Any) -> Any:
             try:
                 given = inspect.signature(real).bind(*args, **kwargs).arguments
-                filled = fill_in(real, (), given, self._environ, self._parts)
+                filled = fill_in(real, given, self._environ, self._parts)
             except TypeError:
                 filled = None
             if filled is None:  # a wrong call, which JAX reports
@@ -197,11 +197,8 @@ class Initialization:
     ) -> Any:
         """Check for mistakes that would make JAX's initialize() hang, then call it."""
         coordinator.check_loopback(str(filled["coordinator_address"]), filled["num_processes"])
-        mutual_tls.check_name(filled)
         # With TLS, no socket: a certificate cannot name it.
-        left_open = not mutual_tls.find_tls_arguments(filled) and coordinator.is_left_open(
-            real, given, filled
-        )
+        left_open = not uses_tls(filled) and coordinator.is_left_open(real, given, filled)
         return coordinator.join(real, filled, self._environ, left_open)
 
     def _report_call_below(self) -> None:
@@ -235,7 +232,7 @@ class Initialization:
                 elsewhere,
                 partition,
                 recoverable,
-                read_settings() | ({_TLS: "on"} if mutual_tls.find_tls_arguments(filled) else {}),
+                read_settings() | ({_TLS: "on"} if uses_tls(filled) else {}),
                 replaced,
             )
         )
@@ -321,23 +318,19 @@ def _convert_to_int(value: Any) -> int | None:
 
 def fill_in(
     real: Callable[..., Any],
-    args: Sequence[Any],
-    kwargs: Mapping[str, Any],
+    called: Mapping[str, Any],
     environ: Mapping[str, str],
     parts: Parts | None = None,
 ) -> dict[str, Any]:
     """Return keyword arguments for `real`: the caller's, completed with the launcher's.
 
     Raises:
-        TypeError: `real` does not accept such arguments.
         RuntimeError: see `JoinArguments.make_arguments`.
 
     """
     import inspect
 
-    signature = inspect.signature(real)
-    given = dict(signature.bind(*args, **kwargs).arguments)
-    known = signature.parameters
+    given, known = dict(called), inspect.signature(real).parameters
 
     def fill(name: str, value: object) -> None:
         if name in known and given.get(name) is None and value is not None:

@@ -39,9 +39,9 @@ def taking(*names: str) -> Callable[..., None]:
 
 def test_missing_arguments_are_filled_in() -> None:
     common = {WHERE: ADDRESS, COUNT: 4, ID: 2}
-    assert hook.fill_in(taking(), (), {}, ENVIRON) == common
+    assert hook.fill_in(taking(), {}, ENVIRON) == common
     more = {METHOD: "deactivate", BIND: ADDRESS, SHUTDOWN: 7 * 24 * 3600}
-    assert hook.fill_in(taking(*NEW), (), {}, ENVIRON) == common | more
+    assert hook.fill_in(taking(*NEW), {}, ENVIRON) == common | more
 
 
 SLICES = {"MCJAX_HOOK_SLICES": "0,2"}
@@ -127,13 +127,13 @@ CALLS: dict[str, tuple[tuple[str, ...], dict[str, object], dict[str, str], dict[
 @pytest.mark.parametrize("name", CALLS)
 def test_explicit_arguments_take_precedence(name: str) -> None:
     known, given, variables, expected = CALLS[name]
-    filled = hook.fill_in(taking(*known), (), given, ENVIRON | variables)
+    filled = hook.fill_in(taking(*known), given, ENVIRON | variables)
     assert {argument: filled.get(argument) for argument in expected} == expected
 
 
 def test_own_partition_in_a_variable_takes_precedence(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("JAX_PARTITION_INDEX", "7")
-    assert PARTITION not in hook.fill_in(taking(PARTITION), (), {}, ENVIRON | SLICES)
+    assert PARTITION not in hook.fill_in(taking(PARTITION), {}, ENVIRON | SLICES)
 
 
 @pytest.mark.parametrize(
@@ -144,9 +144,9 @@ def test_only_a_detection_method_known_to_this_jax_is_filled_in(
     monkeypatch: pytest.MonkeyPatch, version: str, filled: bool
 ) -> None:
     monkeypatch.setitem(sys.modules, "jax.version", SimpleNamespace(__version__=version))
-    assert (METHOD in hook.fill_in(taking(*NEW), (), {}, ENVIRON)) is filled
+    assert (METHOD in hook.fill_in(taking(*NEW), {}, ENVIRON)) is filled
 
 
 @pytest.mark.parametrize("address", ["localhost:port", "localhost:", ":", "", "a:b:c"])
 def test_invalid_address_is_passed_to_jax(address: str) -> None:
-    assert hook.fill_in(taking(*NEW), (address, 4, 1), {}, ENVIRON)[WHERE] == address
+    assert hook.fill_in(taking(*NEW), {WHERE: address, COUNT: 4, ID: 1}, ENVIRON)[WHERE] == address

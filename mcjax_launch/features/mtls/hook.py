@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 
-from ...hook.mutual_tls import ARGUMENTS, CERTIFICATE, find_tls_arguments
+from ...hook.mutual_tls import ARGUMENTS, uses_tls
 from ...hook.part import JoinArguments
 
 TYPE_CHECKING = False
@@ -27,9 +27,9 @@ class CertificateArguments(JoinArguments):
 
         """
         required, _, folder = self.asked.partition(":")
-        if find_tls_arguments(given) or (required != "on" and self._has_outsiders(given)):
+        if uses_tls(given) or (required != "on" and self._has_outsiders(given)):
             return {}
-        if CERTIFICATE not in known:
+        if ARGUMENTS[0] not in known:
             if required == "on":
                 raise RuntimeError("--mtls on: this jax has no mutual TLS; upgrade jax to 0.12")
             return {}
