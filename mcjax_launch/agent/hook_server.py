@@ -11,7 +11,7 @@ from ..wire import hook_messages
 from ..wire.codec import Malformed
 from ..wire.line import send
 from ..wire.messages import FromHook
-from .stacks import OWN, THREADS, Pieces, select_main_thread, with_source
+from .stacks import OWN, THREADS, Pieces, StackSource, select_main_thread, with_source
 from .system import system
 
 TYPE_CHECKING = False  # as typing's own, without importing it: an agent's start is waited for
@@ -34,26 +34,17 @@ _FRAMEWORK = "Python"
 _CRASH = "Fatal Python error: "
 
 
-class HookConnection:
+class HookConnection(StackSource):
     """Connection to the hook in one Python process of a rank, and the state that it reported."""
 
-    importing = False  # see `stacks.Asked`
-
     def __init__(self, connection: socket.socket) -> None:
-        self.rank = -1
-        self.pid = 0
+        super().__init__(-1, 0, (0, 0))
         self.is_main = False  # it is the rank's own process, not a child process
-        self.dump_signals = (0, 0)  # for the main thread's stack, and for those of all threads
         self.joining = False  # it has called initialize(), and has not left the job since
-        self.joined = False
         self.compilations = 0  # under way
         self.features: set[str] = set()  # features of the messages that it has sent
         self.held = ""  # the fingerprint of the program at which its thread waits for a reply
-        self.stacks = Pieces()
-        self.all_stacks = False  # it dumps all threads, although only the main one is wanted
-        self.asked_all = False  # it was asked for the stacks of all threads
         self.has_crashed = False  # `stacks` are those of a crash
-        self.last_stack_at = 0.0
         self._connection = connection
         self._held = bytearray()  # an incomplete line
         self._is_skipping = False  # skips the rest of a line that is too long
@@ -96,18 +87,18 @@ class HookConnection:
 
     def expect_stacks(self) -> None:
         """Forget earlier stacks, because the process is asked for new ones."""
-        self.stacks, self.has_crashed = Pieces(), False
-        self.all_stacks = self.asked_all = False
+        super().expect_stacks()
+        self.has_crashed = False
 
     def add_stack_line(self, line: str) -> None:
         """Record a line of a stack dump, and whether the dump comes from a crash."""
         self.last_stack_at = time.monotonic()
         is_unasked = not self.asked_all and line.startswith(THREADS)  # from a limit's signal
         if line.startswith(_CRASH) or (is_unasked and not self.has_crashed):
-            self.stacks, self.has_crashed = Pieces(), True
+            self._pieces, self.has_crashed = Pieces(), True
         elif line == OWN and not self.has_crashed:  # an earlier question may be answered late
-            self.stacks = Pieces()
-        self.stacks.add(line)
+            self._pieces = Pieces()
+        self._pieces.add(line)
 
     def pop_crash_stack(self) -> str:
         """Return the main thread's stack at a crash, only once; "" if there is no new crash."""

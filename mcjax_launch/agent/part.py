@@ -48,7 +48,7 @@ class AgentPart:
     """Base class of a feature's part on a host; `features.NAME.agent.PART` is the subclass.
 
     The agent creates it at the feature's first message from the launcher or a hook, and calls its
-    methods. By default they do nothing; a feature overrides the methods that it needs.
+    methods. By default most do nothing; a feature overrides the methods that it needs.
 
     Args:
         agent: agent of this host.
@@ -58,7 +58,7 @@ class AgentPart:
     #: Value of the feature's variable for its part in the ranks; "" to leave it unset.
     variable = ""
     #: Whether the agent can serve another run: the part keeps nothing open after the ranks' end.
-    is_reusable = False
+    is_reusable = True
 
     def __init__(self, agent: HostAgent) -> None:
         self.agent = agent
@@ -68,7 +68,8 @@ class AgentPart:
         raise TypeError(f"no message to an agent: {message!r}")
 
     def on_hook_message(self, hook: HookConnection, said: FromHook) -> None:
-        """Handle a message of the feature that a hook has sent."""
+        """Handle a message of the feature that a hook has sent: by default pass it on."""
+        self.agent.link.send(said)
 
     def on_hook_loss(self, hook: HookConnection) -> None:
         """Handle the end of a connection whose process has sent a message of the feature."""

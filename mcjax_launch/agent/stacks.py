@@ -11,8 +11,19 @@ from .system import system
 TYPE_CHECKING = False  # as typing's own, without importing it: an agent's start is waited for
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
+    from typing import Protocol
 
     from .native_stacks import NativeDump
+
+    class Asking(Protocol):
+        """Interface of a question to a process (`stack_question.StackQuestion`)."""
+
+        source: StackSource
+
+        def ask(self) -> bool: ...
+        def is_unanswered(self, since: float) -> bool: ...
+        def ask_again(self, since: float) -> bool: ...
+
 
 _MOST_STACKS = 1 << 20
 # A stack dump has no end mark: it is complete after a moment of quiet. A process that has not begun
@@ -36,40 +47,6 @@ THREADS = ("Thread ", "Current thread ")
 _LONGEST_NUMBER = 9
 
 
-if TYPE_CHECKING:
-    from typing import Protocol
-
-    class StackSource(Protocol):
-        """Interface of a process that was asked for its stacks."""
-
-        rank: int
-        pid: int
-        dump_signals: tuple[int, int]
-        last_stack_at: float
-        all_stacks: bool
-        asked_all: bool
-
-        @property
-        def importing(self) -> bool:
-            """True for the import server, which is not a rank yet."""
-
-        @property
-        def joined(self) -> bool: ...
-        @property
-        def stacks(self) -> list[str]: ...
-
-        def expect_stacks(self) -> None: ...
-
-    class Asking(Protocol):
-        """Interface of a question to a process (`stack_question.StackQuestion`)."""
-
-        source: StackSource
-
-        def ask(self) -> bool: ...
-        def is_unanswered(self, since: float) -> bool: ...
-        def ask_again(self, since: float) -> bool: ...
-
-
 class Pieces(list[str]):
     """Lines of a stack dump, with a limit on their total number of characters."""
 
@@ -82,6 +59,43 @@ class Pieces(list[str]):
         if self._size < _MOST_STACKS:
             self._size += len(piece)
             self.append(piece)
+
+
+class StackSource:
+    """Process that can be asked for its stacks, and what it has sent of them.
+
+    Attributes:
+        rank: rank of the process; -1 if unknown.
+        pid: pid of the process; 0 if unknown.
+        dump_signals: signals for the main thread's stack, and for those of all threads.
+        importing: True for the import server, which is not a rank yet.
+        joined: True if the process has completed initialize().
+        all_stacks: True if it dumps all threads, although only the main one is wanted.
+        asked_all: True if it was asked for the stacks of all threads.
+        last_stack_at: when the latest line came.
+
+    """
+
+    importing = False
+    joined = False
+
+    def __init__(self, rank: int, pid: int, dump_signals: tuple[int, int]) -> None:
+        self.rank = rank
+        self.pid = pid
+        self.dump_signals = dump_signals
+        self.all_stacks = self.asked_all = False
+        self.last_stack_at = 0.0
+        self._pieces = Pieces()
+
+    @property
+    def stacks(self) -> list[str]:
+        """Lines of its stacks."""
+        return self._pieces
+
+    def expect_stacks(self) -> None:
+        """Forget earlier stacks, because the process is asked for new ones."""
+        self._pieces = Pieces()
+        self.all_stacks = self.asked_all = False
 
 
 class StackDump:

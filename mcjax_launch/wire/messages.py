@@ -49,7 +49,9 @@ class ToLauncher(Message):
 
     @property
     def about(self) -> Iterable[int]:
-        """Ranks whose state the message reports; () if none."""
+        """Ranks whose state the message reports: its `rank` or `ranks`; () if it has none."""
+        if "ranks" in self._fields:
+            return tuple(self.__dict__["ranks"])
         return (self.__dict__["rank"],) if "rank" in self._fields else ()
 
 

@@ -26,9 +26,7 @@ def blocked(monkeypatch: pytest.MonkeyPatch) -> None:
     )
 
 
-def process(
-    rank: int, *lines: str, at: float = 0.0, joined: bool = False, pid: int = 0
-) -> SimpleNamespace:
+def process(rank: int, *lines: str, at: float = 0.0, joined: bool = False, pid: int = 0) -> Any:
     """A process that was asked, and what it has said last when."""
     return SimpleNamespace(
         rank=rank,

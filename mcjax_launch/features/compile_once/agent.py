@@ -11,20 +11,12 @@ from .messages import NoCache, ShareCompiled
 
 TYPE_CHECKING = False  # as typing's own, without importing it: an agent's start is waited for
 if TYPE_CHECKING:
-    from ...agent.hook_server import HookConnection
-    from ...agent.part import HostAgent
     from ...wire.codec import Message
     from ...wire.frames import Raw
-    from ...wire.messages import FromHook
 
 
 class CompiledFolders(AgentPart):
     """Part that makes a private folder, removed at the end, and the folder of --compile-cache."""
-
-    is_reusable = True
-
-    def __init__(self, agent: HostAgent) -> None:
-        super().__init__(agent)
 
     def on_message(self, message: Message | Raw) -> None:
         """Make the folders; without that of --compile-cache the job goes on."""
@@ -39,10 +31,6 @@ class CompiledFolders(AgentPart):
             self.agent.link.send(NoCache(reason))
             folder = ""
         self.variable = json.dumps([message.mode, private, folder, message.size])
-
-    def on_hook_message(self, hook: HookConnection, said: FromHook) -> None:
-        """Pass on that a rank has obtained a program, or waits for one."""
-        self.agent.link.send(said)
 
 
 PART = CompiledFolders

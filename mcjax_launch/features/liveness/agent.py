@@ -5,7 +5,7 @@ from __future__ import annotations
 from ...agent.part import AgentPart
 from ...agent.system import system
 from ...machine.system import get_liveness_signal
-from .messages import MainThreadRuns, MainThreadsPolled, PollMainThreads
+from .messages import MainThreadsPolled, PollMainThreads
 
 TYPE_CHECKING = False  # as typing's own, without importing it: an agent's start is waited for
 if TYPE_CHECKING:
@@ -22,8 +22,6 @@ class MainThreadPoller(AgentPart):
     A process that still waits where it waited at the last poll gets no other signal. A signal would
     only wake it, and the watch for hangs would not see it stand still.
     """
-
-    is_reusable = True
 
     def __init__(self, agent: HostAgent) -> None:
         super().__init__(agent)
@@ -46,9 +44,8 @@ class MainThreadPoller(AgentPart):
 
     def on_hook_message(self, hook: HookConnection, said: FromHook) -> None:
         """Pass on a process's answer."""
-        if isinstance(said.message, MainThreadRuns):
-            self._asked.pop(hook.pid, None)
-            self.agent.link.send(said)
+        self._asked.pop(hook.pid, None)
+        super().on_hook_message(hook, said)
 
     def on_hook_loss(self, hook: HookConnection) -> None:
         """Forget a process that is gone."""

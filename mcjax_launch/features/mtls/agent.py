@@ -19,8 +19,6 @@ if TYPE_CHECKING:
 class CertificateFiles(AgentPart):
     """Part that keeps two files in the job's private folder, which is removed at the end."""
 
-    is_reusable = True
-
     def __init__(self, agent: HostAgent) -> None:
         super().__init__(agent)
         self._folder = os.path.join(agent.folder, "mtls")

@@ -64,7 +64,7 @@ class PreloadNotes(LauncherPart):
             words = describe_fresh_start(message, where, len(self._state.ranks))
             is_news = message.reason not in self._said
             self._said.add(message.reason)
-            (self._note if is_news and not message.expected else self._detail)(words)
+            (self._note if is_news and not self._is_auto else self._detail)(words)
         elif isinstance(message, FromHook) and isinstance(message.message, SetTooLate):
             # With --quiet too: the program gets another result than it asks for.
             say = self._detail if message.message.afresh else self.launcher.console.say

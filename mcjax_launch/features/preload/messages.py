@@ -11,10 +11,6 @@ from ...wire.hook_messages import HookMessage
 from ...wire.messages import ToAgent, ToLauncher
 from ...wire.rank_process import RankSettings
 
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
 NAME = "preload"
 
 
@@ -118,23 +114,9 @@ class Preloaded(ToLauncher):
     seconds: float
     why: str
 
-    @property
-    def about(self) -> Iterable[int]:
-        """Ranks that the message is about."""
-        return self.ranks
-
 
 class StartedAfresh(ToLauncher):
-    """Notice of ranks that are started without forking (--preload).
-
-    `expected`: True if such a command can never be forked, whatever the user does.
-    """
+    """Notice of ranks that are started without forking (--preload)."""
 
     ranks: tuple[int, ...]
     reason: str
-    expected: bool = False
-
-    @property
-    def about(self) -> Iterable[int]:
-        """Ranks that the message is about."""
-        return self.ranks

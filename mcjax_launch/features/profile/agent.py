@@ -16,8 +16,6 @@ if TYPE_CHECKING:
 class ProfileSignaller(AgentPart):
     """Part that signals ranks; without a handler the signal would end them."""
 
-    is_reusable = True
-
     def on_message(self, message: Message | Raw) -> None:
         """Begin a profile in all ranks, because the launcher has ordered it."""
         for hook in self.agent.hooks.in_job:

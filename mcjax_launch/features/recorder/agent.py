@@ -148,8 +148,6 @@ class _Process:
 class RecordReports(AgentPart):
     """Part that reads what ranks have recorded, and reports it once a second."""
 
-    is_reusable = True
-
     def __init__(self, agent: HostAgent) -> None:
         super().__init__(agent)
         self._processes: dict[int, _Process] = {}  # by pid
@@ -166,7 +164,7 @@ class RecordReports(AgentPart):
     def on_hook_message(self, hook: HookConnection, said: FromHook) -> None:
         """Begin to read a process's file, or pass on what the launcher must know."""
         if not isinstance(said.message, Recording):
-            self.agent.link.send(said)
+            super().on_hook_message(hook, said)
             return
         path = os.path.join(self.agent.folder, os.path.basename(said.message.path))
         number = self._counts.get(hook.rank, 0)

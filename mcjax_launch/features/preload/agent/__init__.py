@@ -26,11 +26,10 @@ TYPE_CHECKING = False  # as typing's own, without importing it: an agent's start
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
 
-    from ....agent.hook_server import HookConnection
     from ....agent.part import HostAgent, Wanted
     from ....wire.codec import Message
     from ....wire.frames import Raw
-    from ....wire.messages import FromHook, RankOrder
+    from ....wire.messages import RankOrder
     from ..messages import ForkMessage
 
 _ELF = b"\x7fELF"
@@ -39,8 +38,6 @@ _MOST_TEXT = 200
 
 class Preloading(AgentPart, RankStarter):
     """Part of the agent that lets an import server fork ranks, or else starts ranks afresh."""
-
-    is_reusable = True
 
     def __init__(self, agent: HostAgent) -> None:
         AgentPart.__init__(self, agent)
@@ -62,10 +59,6 @@ class Preloading(AgentPart, RankStarter):
         assert isinstance(message, Preload)
         self._order = message
 
-    def on_hook_message(self, hook: HookConnection, said: FromHook) -> None:
-        """Pass on a forked rank's message to the launcher."""
-        self.agent.link.send(said)
-
     def start_ranks(self, ranks: Sequence[Wanted]) -> bool:
         """Begin to fork ranks, if there is an order to import; return whether this starts them."""
         if self._order is None:
@@ -76,7 +69,7 @@ class Preloading(AgentPart, RankStarter):
                 self._choice = self._choose(ranks, self._order.libraries)
         except Unsuited as unsuited:
             numbers = tuple(rank.process_id for rank, _ in ranks)
-            self.agent.link.send(StartedAfresh(numbers, str(unsuited), expected=True))
+            self.agent.link.send(StartedAfresh(numbers, str(unsuited)))
             return False
         agent = self.agent
         self._forking = Forking(
@@ -87,7 +80,7 @@ class Preloading(AgentPart, RankStarter):
             keeps=agent.stays,
         )
         if reason := _find_obstacle(ranks):
-            self._forking.refuse_all(reason, expected=system.forks_ranks)
+            self._forking.refuse_all(reason)
             self._finish_forking()
         else:
             order = format_order(",".join(self._order.modules), self._choice)

@@ -6,7 +6,7 @@ import os
 import socket
 import time
 
-from ....agent.stacks import Pieces
+from ....agent.stacks import StackSource
 from ....agent.system import system
 from ....agent.system.unix import Invocation
 from ....machine.loop import READ, Loop
@@ -159,30 +159,10 @@ def format_order(modules: str, choice: Choice | None) -> str:
     return f"{modules}:{'auto' if choice else ''}:{guesses}"
 
 
-class Importer:
-    """The server as a process that can be asked for its stack (`stacks.Asked`), sent in packets.
-
-    Args:
-        rank: the first of the ranks for which it imports.
-        pid: the pid of the server.
-        dump_signals: its signals for a dump of the main thread, and of all threads.
-
-    """
+class Importer(StackSource):
+    """The server as a process that can be asked for its stack, which it sends in packets."""
 
     importing = True
-    joined = False
-
-    def __init__(self, rank: int, pid: int, dump_signals: tuple[int, int]) -> None:
-        self.rank = rank
-        self.pid = pid
-        self.dump_signals = dump_signals
-        self.all_stacks = self.asked_all = False
-        self.last_stack_at = 0.0
-        self._pieces = Pieces()
-
-    def expect_stacks(self) -> None:
-        """Forget earlier stacks, because the server is asked for a new one."""
-        self._pieces = Pieces()
 
     def add_text(self, text: str) -> None:
         """Add a piece of the server's stack."""
@@ -243,7 +223,6 @@ class Forking:
         self._why = why
         self._seconds = 0.0  # that the imports have taken
         self._reasons: dict[str, list[int]] = {}  # ranks that are started afresh, by reason
-        self._is_expected = False
         self._standard = standard
         self._on_forked = on_forked
         self._ahead = list(ranks)
@@ -291,17 +270,16 @@ class Forking:
             self._successor.pid = answer.pid if isinstance(answer, Forked) else 0
             self._hang_up()
 
-    def refuse_all(self, reason: str = "", *, expected: bool = False) -> None:
+    def refuse_all(self, reason: str = "") -> None:
         """Record that all ranks have to be started afresh; ranks forked already end.
 
         Args:
             reason: the reason to report; "" if starting the ranks afresh will report it.
-            expected: True if ranks with such a command can never be forked.
 
         """
         self._ahead, self.forked, self.afresh = [], {}, list(self.ranks)
         numbers = [rank.process_id for rank, _ in self.ranks]
-        self._reasons, self._is_expected = {reason: numbers} if reason else {}, expected
+        self._reasons = {reason: numbers} if reason else {}
 
     def _refuse(self, wanted: Wanted, reason: str) -> None:
         """Record that a rank cannot be forked and has to be started afresh, and why."""
@@ -312,9 +290,8 @@ class Forking:
         """Yield reports for the launcher: which ranks were forked, and which were not, and why."""
         if self.forked:
             yield Preloaded(tuple(self.forked), self._seconds, self._why)
-        expected = bool(self._why) or self._is_expected
         for reason, ranks in self._reasons.items():
-            yield StartedAfresh(tuple(ranks), reason, expected)
+            yield StartedAfresh(tuple(ranks), reason)
 
     def end(self) -> ImportServerLink | None:
         """Let the forked ranks begin, as children of this process; return the successor, if any."""

@@ -65,8 +65,6 @@ _remembered = _Remembered()
 class SetupCommand(AgentPart, HostChanges):
     """Part that runs the command, one job after the other on a host."""
 
-    is_reusable = True
-
     def __init__(self, agent: HostAgent) -> None:
         super().__init__(agent)
         agent.changes = self
