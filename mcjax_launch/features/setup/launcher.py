@@ -15,10 +15,8 @@ from mcjax_launch.features.setup.messages import (
     NAME,
     RunSetup,
     SetUp,
-    SetupBegins,
     SetupEnded,
     SetupFound,
-    SetupWaits,
 )
 from mcjax_launch.job.job import Job
 from mcjax_launch.launcher.part import JobLauncher, LauncherPart
@@ -38,8 +36,6 @@ from mcjax_launch.wording import (
 
 # Seconds until a line says which hosts are not done; then twice as long each time.
 _STILL_S = scale_time(10.0)
-# Seconds for which a host may wait for another job before a line says so.
-_WAITS_S = scale_time(1.0)
 # Seconds after the first failure in which further failures are reported together with it.
 _GATHER_S = scale_time(0.5)
 _MOST_LINES, _MOST_KINDS = 20, 3
@@ -55,8 +51,6 @@ class HostProgress:
 
     Attributes:
         is_known: True once the host has said whether the command is done already.
-        waits_since: time (time.monotonic) since which it waits for another job's; None if it does
-            not, or a line has said so.
         ended: its end; None before.
         lines, printed: last lines of its output that are not blank, and the number of all lines.
 
@@ -65,7 +59,6 @@ class HostProgress:
     def __init__(self, asked: Prepare) -> None:
         self.asked = asked
         self.is_known = False
-        self.waits_since: float | None = None
         self.ended: SetupEnded | None = None
         self.lines: deque[str] = deque(maxlen=_MOST_LINES)
         self.printed = 0
@@ -141,10 +134,6 @@ class SetupOfHosts(LauncherPart):
                 self._show(link, host.feed(message.payload))
             case SetupFound():
                 self._on_found(link, host, message.done, now)
-            case SetupWaits():
-                host.waits_since = now
-            case SetupBegins():
-                host.waits_since = None
             case SetupEnded():
                 self._on_end(link, host, message, now)
 
@@ -175,7 +164,7 @@ class SetupOfHosts(LauncherPart):
         self, link: AgentConnection, host: HostProgress, ended: SetupEnded, now: float
     ) -> None:
         self._show(link, host.finish())
-        host.ended, host.waits_since = ended, None
+        host.ended = ended
         if ended.status and self._report_at is None:
             self._report_at = now + _GATHER_S
         elif not ended.status:
@@ -206,8 +195,7 @@ class SetupOfHosts(LauncherPart):
         """Time of the next line, limit or report; None if there is none."""
         if self._is_over or not self._is_ordered:
             return None
-        waits = [host.waits_since for host in self._hosts.values() if host.waits_since is not None]
-        times = [self._began_at + self._still_s, *(since + _WAITS_S for since in waits)]
+        times = [self._began_at + self._still_s]
         times += [] if self._report_at is None else [self._report_at]
         times += [self._began_at + seconds for _, seconds in self._list_limits()]
         return min(times)
@@ -218,7 +206,7 @@ class SetupOfHosts(LauncherPart):
         return [(name, seconds) for name, seconds in limits if seconds is not None]
 
     def expire(self, now: float) -> None:
-        """Say which hosts wait or are not done; report failures; end the job at a limit."""
+        """Say which hosts are not done; report failures; end the job at a limit."""
         if (due := self.deadline) is None or now < due:
             return
         if self._report_at is not None and now >= self._report_at:
@@ -228,7 +216,6 @@ class SetupOfHosts(LauncherPart):
             if now >= self._began_at + seconds:
                 self._fail(f"{name}: {self._describe_running(now)}: no rank was started", TIMED_OUT)
                 return
-        self._say_who_waits(now)
         if now >= self._began_at + self._still_s:
             self._still_s *= 2
             self.launcher.console.note(self._describe_running(now))
@@ -240,17 +227,6 @@ class SetupOfHosts(LauncherPart):
         number = self.launcher.startup.find_number
         links = sorted(self._hosts, key=lambda link: number(link.host))
         return {link: self._hosts[link] for link in links if has_it(self._hosts[link])}
-
-    def _say_who_waits(self, now: float) -> None:
-        """Name all hosts that wait, once the first has waited for a moment."""
-        waiting = self._select(lambda host: host.waits_since is not None)
-        since = min((host.waits_since or 0.0 for host in waiting.values()), default=now)
-        if now < since + _WAITS_S:
-            return
-        for host in waiting.values():
-            host.waits_since = None
-        names = format_names([link.host.name for link in waiting])
-        self.launcher.console.note(f"--setup on {names} waits for another job's there")
 
     def _describe_running(self, now: float) -> str:
         running = self._select(lambda host: host.ended is None)

@@ -45,14 +45,6 @@ class RunSetup(Question):
     skips: bool
 
 
-class SetupWaits(ToLauncher):
-    """Notice that another job's command runs on this host, which has to end first."""
-
-
-class SetupBegins(ToLauncher):
-    """Notice that the command begins."""
-
-
 class SetupEnded(ToLauncher):
     """Notice that the command has ended: the answer to RunSetup.
 

@@ -220,8 +220,8 @@ def test_jobs_on_a_host_wait_for_one_another(hosts: Hosts) -> None:
     options = ("--setup", command, "true")
     first = hosts.start("-v", *options)
     first.read_until("] begun")
-    second = hosts.start(*options)
-    second.read_until("--setup on localhost waits for another job's there")
+    second = hosts.start(*options, MCJAX_TEST_TIME_SCALE="0.1")
+    second.read_until("(localhost: waits for another job's --setup here)")
     (hosts.folder.parent / "go").touch()
     assert (first.finish().status, second.finish().status) == (0, 0)
     assert hosts.count() == 1

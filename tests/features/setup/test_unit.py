@@ -3,16 +3,11 @@
 import os
 from collections.abc import Callable
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any
 
 import pytest
 
 from mcjax_launch.features.setup.agent import command, stamps
 from mcjax_launch.features.setup.agent.stamps import Surroundings
-from mcjax_launch.features.setup.launcher import SetupOfHosts
-from mcjax_launch.features.setup.messages import SetupBegins, SetupFound, SetupWaits
-from mcjax_launch.job.job import Job
 from mcjax_launch.machine import own_paths
 
 TOUCHED = "pip install -r lists/base.txt > log.txt"
@@ -185,38 +180,3 @@ def test_uvs_environment_is_the_ranks_unless_path_has_another(tmp_path: Path) ->
     assert command.find_chosen_python("uv sync", folder, before, before) == own
     assert command.find_chosen_python("uv sync", folder, before, after) == f"{tmp_path}/bin/python"
     assert command.find_chosen_python("pip install jax", folder, before, before) == ""
-
-
-# --- what is said meanwhile ---
-
-
-class Link:
-    """Connection to a host, which is asked nothing."""
-
-    host = SimpleNamespace(name="a", python="")
-
-    def send(self, message: object) -> None: ...
-
-    def be_patient(self, seconds: float) -> None: ...
-
-
-@pytest.mark.parametrize("begins", [False, True])
-def test_only_a_host_that_still_waits_is_said_to_wait(*, begins: bool) -> None:
-    notes: list[str] = []
-    launcher: Any = SimpleNamespace(
-        job=Job(program=("true",), python="py", chdir="/", setup="make"),
-        startup=SimpleNamespace(hosts=1, find_number=lambda host: 0),
-        console=SimpleNamespace(note=notes.append),
-        kept={},
-    )
-    part, link = SetupOfHosts(launcher), Link()
-    part.begin(link, SimpleNamespace(env={}, chdir="/", chdir_given=False))  # type: ignore[arg-type]
-    for message in (SetupFound(False), SetupWaits(), *[SetupBegins()] * begins):
-        part.on_message(link, message, 0.1)  # type: ignore[arg-type]
-    assert part.deadline is not None
-    part.expire(part.deadline)
-    assert notes == [
-        "--setup still runs after 10 s on a"
-        if begins
-        else "--setup on a waits for another job's there"
-    ]

@@ -23,7 +23,7 @@ from ....machine.system import format_limit_error
 from ....wire.exit_status import HOST_LOST
 from ....wire.frames import encode_message, encode_raw
 from ....wire.messages import Prepare, Refused
-from ..messages import NAME, RunSetup, SetUp, SetupBegins, SetupEnded, SetupFound, SetupWaits
+from ..messages import NAME, RunSetup, SetUp, SetupEnded, SetupFound
 from . import stamps
 from .command import find_chosen_python, list_python_names, make_argv, make_environ, read_changes
 
@@ -39,8 +39,11 @@ if TYPE_CHECKING:
 _PIECE = 1 << 14
 # Descriptor of the command's standard input: /dev/null, see `main`.
 _NO_INPUT = 0
-# Waits for the lock that its standard input is.
-_LOCKS = "import fcntl; fcntl.flock(0, fcntl.LOCK_EX)"
+# Waits for the lock that its standard input is, and says so as the command's first output.
+_LOCKS = (
+    'import fcntl; print("waits for another job\'s --setup here", flush=True); '
+    "fcntl.flock(0, fcntl.LOCK_EX)"
+)
 
 
 class _Remembered:
@@ -146,7 +149,6 @@ class SetupCommand(AgentPart, HostChanges):
                 self._lock = stamps.open_lock(self._folder)
                 fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
-                self.agent.link.send(SetupWaits())
                 self._spawn(
                     [sys.executable, "-I", "-S", "-c", _LOCKS], self._lock, self._on_wait_end
                 )
@@ -181,7 +183,6 @@ class SetupCommand(AgentPart, HostChanges):
         return os.path.join(self.agent.folder, "setup-environ")
 
     def _begin(self) -> None:
-        self.agent.link.send(SetupBegins())
         self._began_at = time.monotonic()
         argv = make_argv(self._asked.command, self._around.environ, self._saved)
         self._spawn(argv, _NO_INPUT, self._on_end)
