@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from mcjax_launch.detached.connection import open_connection
-from mcjax_launch.detached.jobs import RUNNING, DetachedJob, find, wait_until_settled
+from mcjax_launch.detached.jobs import RUNNING, find, wait_until_settled
 from mcjax_launch.detached.messages import StopJob
 
 
@@ -25,7 +25,7 @@ def stop(job_id: str, say: Callable[[str], object]) -> int:
     job = find(job_id)
     connection = open_connection(job, "stop")
     if connection is None:
-        say(f"job {job.id} has already ended: {DetachedJob(job.folder, job.description).end}")
+        say(f"job {job.id} has already ended: {job.read_again().end}")
         return 0
     connection.send(StopJob())
     if job.state == RUNNING:

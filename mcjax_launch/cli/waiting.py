@@ -7,7 +7,7 @@ import sys
 
 from mcjax_launch.cli.listing import collect_fields
 from mcjax_launch.detached.connection import open_connection
-from mcjax_launch.detached.jobs import DetachedJob, find, wait_until_settled
+from mcjax_launch.detached.jobs import find, wait_until_settled
 from mcjax_launch.wire import exit_status
 
 
@@ -26,7 +26,7 @@ def wait(job_id: str, limit_s: float | None) -> int:
     if connection := open_connection(job, "wait"):
         has_ended = connection.wait_for_end(limit_s)
         connection.close()
-        job = wait_until_settled(job) if has_ended else DetachedJob(job.folder, job.description)
+        job = wait_until_settled(job) if has_ended else job.read_again()
     sys.stdout.write(f"{json.dumps(collect_fields(job))}\n")
     status = job.exit_status
     return exit_status.TIMED_OUT if status is None else status

@@ -94,7 +94,7 @@ def open_connection(job: DetachedJob, action: str) -> Connection | None:
     try:
         return Connection(job.folder)
     except OSError as error:
-        if DetachedJob(job.folder, job.description).state != RUNNING:  # it has just ended
+        if job.read_again().state != RUNNING:  # it has just ended
             return None
         raise LaunchError(
             f"job {job.id}: its launcher does not answer: {error.strerror}; kill -KILL {pid} ends "

@@ -44,6 +44,10 @@ class DetachedJob:
         self.folder, self.description = folder, description
         self.host, self._boot = identify_machine()
 
+    def read_again(self) -> DetachedJob:
+        """Return the job as its folder is now."""
+        return DetachedJob(self.folder, self.description)
+
     @property
     def id(self) -> str:
         """Id of the job."""
@@ -173,9 +177,7 @@ def _is_stale(folder: str) -> bool:
 def wait_until_settled(job: DetachedJob) -> DetachedJob:
     """Return a job anew after its launcher has hung up, once it ended or a time limit passed."""
     deadline = time.monotonic() + _END_S
-    while (job := DetachedJob(job.folder, job.description)).state == RUNNING:
-        if time.monotonic() > deadline:
-            break
+    while (job := job.read_again()).state == RUNNING and time.monotonic() < deadline:
         time.sleep(_LOOK_S)
     return job
 

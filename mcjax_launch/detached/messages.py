@@ -14,7 +14,7 @@ class ToDetached(Message):
 
 
 class Visit(ToDetached):
-    """First message of a terminal.
+    """First message of a terminal, and again when its size has changed.
 
     Args:
         status: kind of status text that it wants; one of STATUSES.
@@ -29,12 +29,6 @@ class Visit(ToDetached):
         """Check the values; see `Nested`."""
         if self.status not in STATUSES or not 0 <= self.rows <= _MOST_ROWS:
             raise Malformed("no such status, or no such number of rows")
-
-
-class Resized(ToDetached):
-    """Report of the terminal's new number of rows."""
-
-    rows: int
 
 
 class StopJob(ToDetached):

@@ -14,7 +14,6 @@ from mcjax_launch.detached.messages import (
     AskForStacks,
     DiskFull,
     MoreOutput,
-    Resized,
     StatusText,
     ToVisitor,
     Visit,
@@ -112,16 +111,12 @@ class JobDisplay:
             elif signum == signal.SIGCONT:
                 self.console.redraw_rows()
             elif signum == signal.SIGWINCH:
-                self._on_resize()
+                self.console.redraw_status()
+                self._visit()
 
     def _suspend(self) -> None:
         self.console.remove_rows()
         os.kill(os.getpid(), signal.SIGSTOP)
-
-    def _on_resize(self) -> None:
-        self.console.redraw_status()
-        if self._connection is not None:
-            self._connection.send(Resized(self._targets[1].count_rows()))
 
     def _read_launcher(self) -> None:
         assert self._connection is not None

@@ -12,7 +12,6 @@ from mcjax_launch.detached.messages import (
     AskForStacks,
     DiskFull,
     MoreOutput,
-    Resized,
     StatusText,
     StopJob,
     ToDetached,
@@ -44,8 +43,7 @@ class VisitorStatus:
 
     def __init__(self, send: Callable[[str], bool], visit: Visit) -> None:
         self.is_live = visit.status in ("line", "table")
-        self.rows = visit.rows
-        self.table_rows = (lambda: self.rows) if visit.status == "table" else None
+        self.table_rows = (lambda: visit.rows) if visit.status == "table" else None
         self._send = send
         self._text = ""
 
@@ -165,19 +163,13 @@ class Visitors:
     def _act(self, visitor: Visitor, message: ToDetached) -> None:
         match message:
             case Visit():
-                self._begin(visitor, message)
-            case Resized(rows):
-                if visitor.status is not None:
-                    visitor.status.rows = rows
+                if message.status:
+                    visitor.status = VisitorStatus(visitor.send_status, message)
+                    self._begin_status(visitor)
             case AskForStacks():
                 self._show_stacks()
             case StopJob():
                 self._stop()
-
-    def _begin(self, visitor: Visitor, visit: Visit) -> None:
-        if visit.status:
-            visitor.status = VisitorStatus(visitor.send_status, visit)
-            self._begin_status(visitor)
 
     def _begin_status(self, visitor: Visitor) -> None:
         if visitor.status is not None and self._make_progress is not None:
