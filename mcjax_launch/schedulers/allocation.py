@@ -131,7 +131,7 @@ def make_hosts(
 
     """
     lines = [f"{name} slots={count}" for name, count in counts]
-    own = _get_own_names()
+    own = {socket.gethostname().lower(), get_own_name().lower()}
     given = devices or {}
     hosts = []
     for host in parse_file("\n".join(lines), origin, 1):
@@ -150,11 +150,6 @@ def make_hosts(
 def get_own_name() -> str:
     """Return the name of this machine, without its domain."""
     return socket.gethostname().partition(".")[0]
-
-
-def _get_own_names() -> set[str]:
-    """Return this machine's host name with and without the domain, in lower case."""
-    return {socket.gethostname().lower(), get_own_name().lower()}
 
 
 def run_client(*argv: str, limit_s: float = ANSWER_S) -> str:

@@ -12,10 +12,10 @@ from typing import Any, NamedTuple
 
 from mcjax_launch.errors import LaunchError
 from mcjax_launch.job.hosts import Host, parse_list
+from mcjax_launch.ranks import parse_ranges
 from mcjax_launch.schedulers import Driver, allocation
 
 _SCRIPT = "the script of flux batch, or in the shell of flux alloc"
-_MOST_NODES = 1 << 20
 
 
 class Node(NamedTuple):
@@ -119,14 +119,7 @@ def parse_ids(text: str) -> list[int]:
         ValueError: the text is not an idset.
 
     """
-    found_ids: list[int] = []
-    for part in str(text).strip("[]").split(",") if text else ():
-        low, _, high = part.partition("-")
-        first, last = int(low), int(high or low)
-        if not 0 <= first <= last < _MOST_NODES or len(found_ids) + last - first > _MOST_NODES:
-            raise ValueError(text)
-        found_ids += range(first, last + 1)
-    return found_ids
+    return sorted(parse_ranges(str(text).strip("[]"))) if text else []
 
 
 def _read_jobspec(environ: Mapping[str, str]) -> Any:

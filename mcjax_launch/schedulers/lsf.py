@@ -1,7 +1,7 @@
 """Driver for LSF: the hosts of a job from a file or variables."""
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 
 from mcjax_launch.errors import LaunchError
 from mcjax_launch.job.hosts import Host
@@ -24,17 +24,17 @@ class Lsf(Driver):
                 f"blaunch has started this launcher as task {task}", _SCRIPT
             )
         allocation.check_alone(environ, _SCRIPT)
-        origin, counts = _read_host_slots(environ)
-        if only_starts := _find_launch_node(counts, environ):
-            del counts[only_starts]
-        return allocation.make_hosts(counts.items(), origin, slots)
+        origin, listed = _read_host_slots(environ)
+        only_starts = _find_launch_node(listed, environ)
+        counts = [pair for pair in listed if pair[0] != only_starts]
+        return allocation.make_hosts(counts, origin, slots)
 
 
 DRIVER = Lsf()
 
 
-def _read_host_slots(environ: Mapping[str, str]) -> tuple[str, dict[str, int]]:
-    """Return the variable that lists the hosts (directly or in a file), and each host's slots.
+def _read_host_slots(environ: Mapping[str, str]) -> tuple[str, list[tuple[str, int]]]:
+    """Return the variable that lists the hosts (directly or in a file), and hosts with slots.
 
     A long list is only in the file, which may exist on the first host only.
 
@@ -46,10 +46,10 @@ def _read_host_slots(environ: Mapping[str, str]) -> tuple[str, dict[str, int]]:
     alone = "LSB_MCPU_HOSTS" not in environ and "LSB_HOSTS" not in environ
     if path is not None and (alone or os.path.exists(path)):
         text = allocation.read("LSB_DJOB_HOSTFILE", environ, _SCRIPT)
-        return "LSB_DJOB_HOSTFILE", _sum_slots(_parse_lines(text))
+        return "LSB_DJOB_HOSTFILE", list(_parse_lines(text))
     if "LSB_MCPU_HOSTS" in environ:
-        return "LSB_MCPU_HOSTS", _sum_slots(_parse_pairs(environ["LSB_MCPU_HOSTS"]))
-    return "LSB_HOSTS", _sum_slots((name, 1) for name in environ["LSB_HOSTS"].split())
+        return "LSB_MCPU_HOSTS", list(_parse_pairs(environ["LSB_MCPU_HOSTS"]))
+    return "LSB_HOSTS", [(name, 1) for name in environ["LSB_HOSTS"].split()]
 
 
 def _parse_lines(text: str) -> Iterator[tuple[str, int]]:
@@ -69,16 +69,9 @@ def _parse_pairs(text: str) -> Iterator[tuple[str, int]]:
         raise LaunchError(f"LSB_MCPU_HOSTS={text}: expected names and numbers: a 4 b 4") from None
 
 
-def _sum_slots(counts: Iterator[tuple[str, int]]) -> dict[str, int]:
-    found: dict[str, int] = {}
-    for name, count in counts:
-        found[name] = found.get(name, 0) + count
-    return found
-
-
-def _find_launch_node(counts: Mapping[str, int], environ: Mapping[str, str]) -> str:
+def _find_launch_node(counts: Sequence[tuple[str, int]], environ: Mapping[str, str]) -> str:
     """Return the first host if it only launches jobs; "" if it can run ranks too."""
-    first, *others = [*counts, ""]
-    alone = not any(others)
+    first = counts[0][0] if counts else ""
+    slots = [count for name, count in counts if name == first]
     is_one = first.lower().startswith(_LAUNCH_NODES) or "CSM_ALLOCATION_ID" in environ
-    return first if is_one and not alone and counts[first] == 1 else ""
+    return first if is_one and slots == [1] and len(counts) > 1 else ""

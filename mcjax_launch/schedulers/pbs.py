@@ -20,7 +20,7 @@ class Pbs(Driver):
 
     def find_hosts(self, environ: Mapping[str, str], slots: int | None) -> tuple[Host, ...]:
         """Return the hosts, each with a slot for each of its lines in the node file."""
-        lines = _read_node_file(environ)
+        lines = allocation.read("PBS_NODEFILE", environ, _SCRIPT).split()  # one for each slot
         task = environ.get("PBS_TASKNUM", "").lstrip("0")
         if len(lines) > 1 and task not in ("", "1"):
             raise allocation.make_several_error(
@@ -40,11 +40,6 @@ class Pbs(Driver):
 
 
 DRIVER = Pbs()
-
-
-def _read_node_file(environ: Mapping[str, str]) -> list[str]:
-    """Return the host names in PBS_NODEFILE, with a repetition for each slot."""
-    return allocation.read("PBS_NODEFILE", environ, _SCRIPT).split()
 
 
 def _read_gpu_file(environ: Mapping[str, str]) -> dict[str, list[str]]:
