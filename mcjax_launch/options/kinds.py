@@ -19,9 +19,7 @@ HIGHEST_PORT = 65535
 
 # The size of --compile-cache if the user gives none.
 _CACHE_SIZE = "10G"
-_SLICES = ("auto", "one", "host")
 
-_MOST_GPUS = 1024
 _RANK_RESTARTS = 3
 #: By default a profile begins this many seconds after initialize().
 PROFILE_AFTER_S = 10.0
@@ -137,27 +135,6 @@ def split_profile(words: str) -> tuple[str, float]:
     return folder, parse_duration(after)
 
 
-def parse_slices(value: Any) -> Any:
-    """Read a number of slices, or `auto`, `one` or `host`."""
-    why = f"is not {', '.join(_SLICES)} or a number of slices"
-    return _parse_word_or_number(value, _SLICES, MOST_RANKS, why)
-
-
-def parse_gpus(value: Any) -> Any:
-    """Read a number of GPUs for each rank, or `all`."""
-    why = f"is not a number of GPUs from 1 to {_MOST_GPUS}, or all"
-    return _parse_word_or_number(value, ("all",), _MOST_GPUS, why)
-
-
-def _parse_word_or_number(value: Any, words: Collection[str], most: int, why: str) -> Any:
-    if value in words:
-        return value
-    try:
-        return parse_whole_number(str(value).strip(), 1, most)
-    except ValueError:
-        raise ValueError(f"{value!r} {why}") from None
-
-
 def check_cache(value: Any) -> str:
     """Check a folder and its limit, as `DIR` or `DIR:5G`, and return it unchanged."""
     split_cache(parse_text(value))
@@ -196,20 +173,6 @@ def parse_modules(value: Any) -> tuple[str, ...]:
         if not all(part.isidentifier() for part in name.split(".")):
             raise ValueError(f"{name!r} is not the name of a module: write jax,flax")
     return names
-
-
-def parse_coordinator(value: Any) -> str:
-    """Read the address of JAX's coordinator, as HOST or HOST:PORT."""
-    if removed := find_replacement(f"coordinator={value}"):
-        raise ValueError(f"{value!r} {removed}")
-    return parse_text(value)
-
-
-def parse_via(value: Any) -> str:
-    """Read a way to reach hosts."""
-    if removed := find_replacement(f"via={value}"):
-        raise ValueError(f"{value!r} {removed}")
-    return parse_text(value)
 
 
 def parse_text(value: Any) -> str:
@@ -287,6 +250,20 @@ def make_number_kind(least: int, most: int, metavar: str = "N") -> Kind:
     return Kind(read, metavar)
 
 
+def make_word_or_number_kind(words: Collection[str], most: int, metavar: str, what: str) -> Kind:
+    """Return the kind of one of some words, or of a number from 1 on; `what` says so."""
+
+    def read(value: Any) -> Any:
+        if value in words:
+            return value
+        try:
+            return parse_whole_number(str(value).strip(), 1, most)
+        except ValueError:
+            raise ValueError(f"{value!r} is not {what}") from None
+
+    return Kind(read, metavar)
+
+
 def make_choice_kind(*choices: str) -> Kind:
     """Return the kind of a value that must be one of `choices`."""
 
@@ -298,12 +275,23 @@ def make_choice_kind(*choices: str) -> Kind:
     return Kind(read, "|".join(choices), choices=choices)
 
 
+def make_text_kind(option: str, metavar: str) -> Kind:
+    """Return the kind of a text, of which the option no longer takes some that it took."""
+
+    def read(value: Any) -> str:
+        if removed := find_replacement(f"{option}={value}"):
+            raise ValueError(f"{value!r} {removed}")
+        return parse_text(value)
+
+    return Kind(read, metavar)
+
+
 TEXT = Kind(parse_text)
 FILE = Kind(parse_text, "FILE", "Path", offers="files")
 FOLDER = Kind(parse_text, "DIR", "Path", offers="folders")
 PROFILE = Kind(check_profile, "DIR[@D]", "Path", offers="folders")
-VIA = Kind(parse_via, "COMMAND")
-COORDINATOR = Kind(parse_coordinator, "HOST[:PORT]")
+VIA = make_text_kind("via", "COMMAND")
+COORDINATOR = make_text_kind("coordinator", "HOST[:PORT]")
 CACHE = Kind(check_cache, "DIR[:SIZE]", "Path", offers="folders")
 PATHS = Kind(parse_text, "PATH", "Path | Sequence[Path]", offers="files")
 WATCHED = Kind(parse_text, "[PATH]", offers="files", follows=may_be_watched)
@@ -318,8 +306,10 @@ SOME_RANKS = Kind(parse_some_ranks, "RANKS|all|none", offers="ranks")
 DURATION = Kind(parse_duration, "D", "Duration")
 LIMIT = Kind(parse_limit, "D", "Duration")
 ON_RANK_FAILURE = Kind(parse_on_rank_failure, "stop|continue|restart[:N]")
-GPUS = Kind(parse_gpus, "K|all")
-SLICES = Kind(parse_slices, "auto|one|host|K")
+GPUS = make_word_or_number_kind(("all",), 1024, "K|all", "a number of GPUs from 1 to 1024, or all")
+SLICES = make_word_or_number_kind(
+    ("auto", "one", "host"), MOST_RANKS, "auto|one|host|K", "auto, one, host or a number of slices"
+)
 HOST_RANK = Kind(parse_host_rank, "I")
 COUNT = make_number_kind(0, 10**9)
 ONE_OR_MORE = make_number_kind(1, MOST_RANKS)

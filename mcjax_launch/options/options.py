@@ -93,6 +93,8 @@ class JobOptions(OptionGroup, title="Job", kw_only=True):
     compile_once: Literal["auto", "on", "off"] = declare_option(
         kinds.make_choice_kind("auto", "on", "off"),
         default="auto",
+        excludes=("--compile-cache",),
+        excludes_if="off",
         help="Compile each program once per host: the other ranks load it; auto: on CPU devices.",
     )
     compile_cache: str | None = declare_option(
@@ -192,6 +194,8 @@ class HostOptions(OptionGroup, title="Hosts", kw_only=True):
     mtls: Literal["auto", "on", "off"] = declare_option(
         kinds.make_choice_kind("auto", "on", "off"),
         default="auto",
+        excludes=("--no-hook: the hook gives ranks their certificate",),
+        excludes_if="on",
         help="Let only processes of this job reach the coordinator, by mutual TLS; auto: on "
         "several hosts, if all have jax 0.12 or newer.",
     )

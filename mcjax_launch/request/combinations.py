@@ -12,7 +12,7 @@ from mcjax_launch.job.program_copies import list_source_paths
 from mcjax_launch.machine import known_schedulers
 from mcjax_launch.options.kinds import HIGHEST_PORT
 from mcjax_launch.options.option import Option
-from mcjax_launch.options.options import BatchOptions, Options
+from mcjax_launch.options.options import Options
 
 #: Options that have an effect on --check.
 FOR_CHECK = frozenset(
@@ -65,11 +65,7 @@ def _check_check(options: Options, given: Set[str]) -> None:
             f"--check compares the hosts' copies of a Python file or, with -m, of a module; leave "
             f"out {options.program[0]}"
         )
-    if options.emit is not None:
-        raise LaunchError("--check cannot be combined with --emit: run it on the hosts")
-    if options.num_hosts:
-        raise LaunchError("--check needs one launcher for all hosts: leave out --num-hosts")
-    for name in sorted(given - FOR_CHECK - BatchOptions.declared.keys() - {"program"}):
+    for name in sorted(given - FOR_CHECK - {"program"}):
         raise LaunchError(f"--check cannot be combined with --{name.replace('_', '-')}")
 
 
@@ -118,22 +114,12 @@ def _check_contradictions(options: Options) -> None:
         )
     if options.collapse == "always" and options.no_prefix:
         raise LaunchError("--collapse always cannot be combined with --no-prefix")
-    if options.mtls == "on":
-        _check_mtls(options)
+    if options.mtls == "on" and options.num_hosts and options.emit is None:
+        raise LaunchError("--mtls on needs one launcher for all hosts: leave out --num-hosts")
     if options.debugpy is not None:
         _check_debugpy(options, options.debugpy)
     if options.stdin and options.hosts == "-":
         raise LaunchError("--hosts - reads standard input itself: with --stdin, name a file")
-
-
-def _check_mtls(options: Options) -> None:
-    """Refuse options with which ranks cannot get a common certificate for --mtls on."""
-    if options.no_hook:
-        raise LaunchError(
-            "--mtls on cannot be combined with --no-hook: the hook gives ranks their certificate"
-        )
-    if options.num_hosts and options.emit is None:
-        raise LaunchError("--mtls on needs one launcher for all hosts: leave out --num-hosts")
 
 
 def _check_debugpy(options: Options, port: int) -> None:

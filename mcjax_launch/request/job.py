@@ -24,7 +24,7 @@ def make_job(options: Options, hosts: Sequence[Host], here: ThisMachine) -> Job:
 
     Raises:
         LaunchError: without -n the hosts have too many slots for a job; an option names a rank
-            that does not exist; the slices do not divide the ranks; or caches are off.
+            that does not exist; or the slices do not divide the ranks.
 
     """
     num_hosts = options.num_hosts or 1
@@ -51,18 +51,9 @@ def make_job(options: Options, hosts: Sequence[Host], here: ThisMachine) -> Job:
 
 
 def _resolve_compile_cache(options: Options) -> tuple[str, int] | None:
-    """Return the absolute folder of --compile-cache and its limit in bytes; None if not given.
-
-    Raises:
-        LaunchError: --compile-once is off.
-
-    """
+    """Return the absolute folder of --compile-cache and its limit in bytes; None if not given."""
     if not options.compile_cache:
         return None
-    if options.compile_once == "off":
-        raise LaunchError(
-            "--compile-cache has no effect with --compile-once off: leave out one of them"
-        )
     folder, size = split_cache(options.compile_cache)
     return os.path.abspath(os.path.expanduser(folder)), size
 

@@ -140,7 +140,7 @@ REFUSED: dict[str, str | tuple[str, int]] = {
     "--check bash x.sh": "--check compares the hosts' copies of a Python file or, with -m, of a "
     "module; leave out bash",
     "--check --max-restarts 2": "--check cannot be combined with --max-restarts",
-    "--check --num-hosts 2 --coordinator a:1": "--check needs one launcher for all hosts: leave out",
+    "--check --num-hosts 2 --host-rank 0": "--check cannot be combined with --host-rank",
     "--check --report x.html": "--report x.html: the report of --check is JSON; name it *.json",
     "--check --report '{job_id}.json'": "--report {job_id}.json: --check does not fill in placeholders",
     "--check --hosts no/hosts.txt": "--hosts no/hosts.txt: no such file",
