@@ -99,13 +99,9 @@ class ProtocolState:
             raise Malformed(f"{name}, which was not requested")
         self._asked.remove(asked)
         if isinstance(frame, HostFacts) and isinstance(asked, messages.Prepare):
-            _check_facts(frame, asked)
-
-
-def _check_facts(facts: HostFacts, asked: messages.Prepare) -> None:
-    ports = len(facts.transfer_ports)
-    if ports != asked.transfer_ports:
-        raise Malformed(f"HostFacts with {ports} ports for transfers")
+            ports = len(frame.transfer_ports)
+            if ports != asked.transfer_ports:
+                raise Malformed(f"{name} with {ports} ports for transfers")
 
 
 def _get_frame_ranks(frame: Message | Data | Raw) -> Iterable[int]:

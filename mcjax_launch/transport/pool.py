@@ -169,13 +169,11 @@ def _is_refused(link: AgentConnection) -> bool:
 def _choose_advice(link: AgentConnection, hint: str) -> str:
     """Return the hint, or in a scheduler's allocation advice on a better way to start agents."""
     scheduler = find_scheduler(os.environ)
-    if scheduler is None:
+    if hint or scheduler is None or CLIENTS.get(link.client) is not scheduler:
         return hint
     from mcjax_launch.schedulers import allocation
 
-    if CLIENTS.get(link.client) is scheduler:
-        return hint or allocation.advise_outside(scheduler, os.environ)
-    return hint
+    return allocation.advise_outside(scheduler, os.environ)
 
 
 def _make_failure(link: AgentConnection) -> Failure:
