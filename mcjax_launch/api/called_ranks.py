@@ -10,7 +10,7 @@ from mcjax_launch.api.events import Deliver, call_now
 from mcjax_launch.api.launching import make_job
 from mcjax_launch.api.packing import PackedCall
 from mcjax_launch.api.values import RankValues
-from mcjax_launch.features.session.messages import AskWaiting, EndCalls, Interrupt
+from mcjax_launch.wire.codec import Message
 
 #: The default of the keyword `processes`.
 PROCESSES = 4
@@ -70,14 +70,6 @@ class CalledRanks:
         self.number += 1
         self._channel.submit(call, self.number, ranks, is_last=is_last)
 
-    def interrupt(self, number: int) -> None:
-        """Interrupt the ranks that make this call, as Ctrl-C does."""
-        self._channel.send(Interrupt(number))
-
-    def ask_waiting(self) -> None:
-        """Ask the launcher which ranks wait for others in JAX."""
-        self._channel.send(AskWaiting())
-
-    def end_calls(self) -> None:
-        """Let the ranks end, once they have made the latest call."""
-        self._channel.send(EndCalls())
+    def send(self, message: Message) -> None:
+        """Send the launcher an order or a question on the calls."""
+        self._channel.send(message)

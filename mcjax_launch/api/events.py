@@ -148,10 +148,8 @@ class Reporter:
                 self._report_event(
                     Event("ended", rank, host, words, exit_status=ended["exit_status"])
                 )
-            case {"event": "joining" | "joined" as kind, "rank": rank, "host": host}:
-                self._report_event(Event(kind, rank, host))
-            case {"event": "failed", "rank": rank, "host": host, "message": message}:
-                self._report_event(Event("failed", rank, host, message))
+            case {"event": "joining" | "joined" | "failed" as kind, "rank": rank, "host": host}:
+                self._report_event(Event(kind, rank, host, event.get("message", "")))
             case {"event": "note", "text": text, "level": level} if level in self._levels:
                 for line in text.split("\n"):
                     self._report_event(Event("note", text=escape_unprintable(line)))

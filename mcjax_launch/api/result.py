@@ -156,17 +156,13 @@ def make_result(summary: Mapping[str, Any]) -> Result:
     cause = summary["root_cause"]
     own = ("traceback", "stdout", "stderr")
     told = [{name: rank[name] for name in rank.keys() - own} for rank in summary["ranks"]]
+    same = ("exit_status", "message", "seconds", "restarts", "job_id", "log_dir")
     return Result(
-        exit_status=summary["exit_status"],
-        message=summary["message"],
         root_cause=None if cause is None else _make_root_cause(cause, summary["lines"], ranks),
         ranks=ranks,
-        seconds=summary["seconds"],
-        restarts=summary["restarts"],
         hosts=tuple(summary["hosts"]),
-        job_id=summary["job_id"],
-        log_dir=summary["log_dir"],
         record={**summary["record"], "ranks": told},
+        **{name: summary[name] for name in same},
     )
 
 
@@ -183,12 +179,8 @@ def _make_root_cause(
 ) -> RootCause:
     culprit = next((rank for rank in ranks if rank.rank == told["rank"]), None)
     return RootCause(
-        message=told["message"],
-        rank=told["rank"],
         ranks=tuple(told["ranks"]),
-        host=told["host"],
         exception=culprit.exception if culprit is not None else None,
-        where=told["where"],
-        traceback=told["traceback"],
         lines=tuple(lines),
+        **{name: told[name] for name in ("message", "rank", "host", "where", "traceback")},
     )

@@ -25,7 +25,13 @@ from mcjax_launch.api.result import JobFailed
 from mcjax_launch.api.signature import Keywords
 from mcjax_launch.api.values import LauncherAnswer
 from mcjax_launch.errors import LaunchError
-from mcjax_launch.features.session.messages import NotSubmitted, Waiting
+from mcjax_launch.features.session.messages import (
+    AskWaiting,
+    EndCalls,
+    Interrupt,
+    NotSubmitted,
+    Waiting,
+)
 from mcjax_launch.ranks import format_ranks, parse_ranges
 from mcjax_launch.wire.timers import scale_time
 
@@ -166,7 +172,7 @@ class Session:
         is_idle = self._calling.acquire(blocking=False)
         try:
             if is_idle and self._is_ready:
-                self._ranks.end_calls()
+                self._ranks.send(EndCalls())
                 job.wait(_ENDING_S)
         except (TimeoutError, LaunchError):
             pass
@@ -354,15 +360,10 @@ class Session:
         Raises:
             CallFailed: ranks have raised an exception.
             JobFailed: a rank has ended.
-            KeyboardInterrupt: this process was interrupted, and the ranks with it.
             LaunchError: the session is over.
 
         """
-        try:
-            self._wait(progress)
-        except KeyboardInterrupt as interrupt:
-            self._settle(progress, interrupt)
-            raise
+        self._wait(progress)
         errors = [make_rank_error(rank, progress.answers[rank]) for rank in progress.failed]
         if progress.running:
             told = "; ".join(filter(None, (describe_errors(errors), describe_unfinished(progress))))
@@ -399,7 +400,7 @@ class Session:
                 if due is Due.GIVE_UP:
                     return
                 if due is Due.ASK:
-                    self._ranks.ask_waiting()
+                    self._ranks.send(AskWaiting())
                 self._changed.wait(progress.compute_wait_s(now))
 
     def _interrupt(self, cancelled: threading.Event | None) -> None:
@@ -407,7 +408,7 @@ class Session:
         with self._changed:
             if self._cancelled is cancelled:
                 self._progress.record_interrupt(time.monotonic())
-                self._ranks.interrupt(self._progress.number)
+                self._ranks.send(Interrupt(self._progress.number))
                 self._changed.notify_all()
 
     def _make_end_error(self) -> LaunchError:

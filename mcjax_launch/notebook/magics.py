@@ -76,7 +76,8 @@ class RankMagics(Magics):
             hint = "; %mcjax restart starts new ranks" if self._runner is not None else ""
             raise CellFailed(error, [f"mcjax-launch: {error}{hint}"]) from None
         except LaunchError as error:
-            lines = [f"mcjax-launch: {line}" for line in (str(error), *_get_notes(error))]
+            told = (str(error), *getattr(error, "__notes__", ()))
+            lines = [f"mcjax-launch: {line}" for line in told]
             raise CellFailed(error, lines) from None
 
     def _act(self, words: list[str]) -> None:
@@ -177,7 +178,3 @@ def _parse_words(words: list[str]) -> tuple[dict[str, Any], Sequence[str]]:
         raise LaunchError(error.format_message()) from None
     options = with_project_options(Options(**context.params), context)
     return make_keywords(options, context), options.program
-
-
-def _get_notes(error: BaseException) -> list[str]:
-    return getattr(error, "__notes__", [])
