@@ -37,13 +37,9 @@ class TerminalEffect(Value):
 
 
 class Grant(TerminalEffect):
-    """Order to give a debugger the terminal.
-
-    `others`: ranks whose debuggers wait. `again`: it kept the terminal while it stepped.
-    """
+    """Order to give a debugger the terminal; `again`: it kept the terminal while it stepped."""
 
     stopped: StoppedDebugger
-    others: tuple[int, ...] = ()
     again: bool = False
 
 
@@ -104,7 +100,7 @@ class DebugQueue:
         if active is not None and active.pid == stopped.pid and active.rank == stopped.rank:
             self.deadline = None
             self.active = stopped
-            return [Grant(stopped, self.others, again=True)]
+            return [Grant(stopped, again=True)]
         if active is None:
             return self._grant(stopped)
         self._waiting.append(stopped)
@@ -163,7 +159,7 @@ class DebugQueue:
 
     def _grant(self, stopped: StoppedDebugger) -> Effects:
         self.active, self.deadline, self._has_left = stopped, None, False
-        return [Grant(stopped, self.others)]
+        return [Grant(stopped)]
 
     @property
     def others(self) -> tuple[int, ...]:

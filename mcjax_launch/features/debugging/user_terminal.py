@@ -9,6 +9,7 @@ import os
 import re
 import signal
 import termios
+import tty
 from collections.abc import Callable
 from typing import Any
 
@@ -78,7 +79,7 @@ class UserTerminal:
         """Set raw mode again while it is lent, because another program may have changed it."""
         while self._keeper is not None:
             try:
-                termios.tcsetattr(self._keys, termios.TCSANOW, _make_raw_settings(self._settings))
+                tty.setraw(self._keys, termios.TCSANOW)
                 return
             except termios.error as error:
                 if error.args[0] != errno.EINTR:  # the shell's SIGCONT interrupts it
@@ -228,14 +229,3 @@ def _keep(terminal: int, settings: list[Any], reading: int) -> None:
             os.write(terminal, b"\r\n")
     finally:
         os._exit(0)
-
-
-def _make_raw_settings(settings: list[Any]) -> list[Any]:
-    """Return settings with which each key is read as it is, and each byte is written as it is."""
-    iflag, oflag, cflag, lflag, *speeds, characters = settings
-    iflag &= ~(termios.BRKINT | termios.ICRNL | termios.INLCR | termios.IGNCR | termios.INPCK)
-    iflag &= ~(termios.ISTRIP | termios.IXON | termios.PARMRK | termios.IGNBRK)
-    lflag &= ~(termios.ECHO | termios.ECHONL | termios.ICANON | termios.IEXTEN | termios.ISIG)
-    characters = list(characters)
-    characters[termios.VMIN], characters[termios.VTIME] = 1, 0
-    return [iflag, oflag & ~termios.OPOST, cflag, lflag, *speeds, characters]

@@ -36,7 +36,7 @@ def test_stopped_ranks_get_the_terminal_one_by_one() -> None:
     assert queue.on_debugger_stop(FIRST) == [Grant(FIRST)]
     assert queue.on_debugger_stop(SECOND) == [HasToWait(SECOND)]
     assert queue.on_debugger_stop(THIRD) == [HasToWait(THIRD)]
-    assert resume(queue, FIRST, 1.0) == [Grant(SECOND, (2,))]
+    assert resume(queue, FIRST, 1.0) == [Grant(SECOND)]
     assert resume(queue, SECOND, 2.0) == [Grant(THIRD)]
     assert resume(queue, THIRD, 3.0) == [Reclaim()]
     assert queue.active is None
@@ -50,7 +50,7 @@ def test_step_keeps_the_terminal_briefly() -> None:
     assert queue.deadline == 5.0 + STEP_S
     assert queue.expire(5.0) == []
     further = StoppedDebugger(0, 10, "a.py:2")
-    assert queue.on_debugger_stop(further) == [Grant(further, (1,), again=True)]
+    assert queue.on_debugger_stop(further) == [Grant(further, again=True)]
     assert queue.deadline is None
     resume(queue, further, 6.0, steps=True)
     assert queue.expire(6.0 + STEP_S) == [StillSteps(further), Grant(SECOND)]
@@ -82,10 +82,10 @@ def test_switching_is_granted_only_to_stopped_ranks() -> None:
     assert queue.switch_to(1) == [Refuse(FIRST, "rank 1 has not stopped, nor has any other rank")]
     queue.on_debugger_stop(SECOND)
     queue.on_debugger_stop(THIRD)
-    assert queue.switch_to(2) == [Grant(THIRD, (0, 1))]
+    assert queue.switch_to(2) == [Grant(THIRD)]
     [refused] = queue.switch_to(2)
     assert refused == Refuse(THIRD, "this is rank 2; stopped ranks: 1 at a.py:1, 0 at a.py:1")
-    assert queue.switch_to(0) == [Grant(FIRST, (1, 2))]
+    assert queue.switch_to(0) == [Grant(FIRST)]
 
 
 def test_ended_ranks_leave_the_queue() -> None:

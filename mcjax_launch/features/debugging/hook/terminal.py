@@ -85,8 +85,7 @@ class Terminal:
     def release(self, *, steps: bool) -> None:
         """Give the terminal up; `steps`: the debugger will soon need it again."""
         self._depth -= 1
-        if self._depth == 0 and self._held is not None:
-            self._restore()
+        if self._depth == 0 and self._restore():
             self._get_connection().send(DebuggerResumed(steps))
         self._lock.release()
 
@@ -118,8 +117,7 @@ class Terminal:
 
     def quit(self, where: str) -> None:
         """End the job as the user wants: give the terminal up, and wait for the end."""
-        if self._held is not None:
-            self._restore()
+        self._restore()
         line = self._get_connection()
         line.send(DebuggerQuits(where))
         while line.receive(DebuggerReply) is not None:
@@ -150,10 +148,12 @@ class Terminal:
                 raise TerminalDenied(reply.reason)
         raise TerminalDenied("the launcher is gone")
 
-    def _restore(self) -> None:
+    def _restore(self) -> bool:
+        """Give this process its own streams back; return False if it has them already."""
         held, self._held = self._held, None
-        assert held is not None
-        held.restore()
+        if held is not None:
+            held.restore()
+        return held is not None
 
     def _get_connection(self) -> AgentLine:
         """Return the connection of this process; a fork makes a connection of its own."""
