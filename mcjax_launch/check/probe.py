@@ -19,11 +19,9 @@ if TYPE_CHECKING:
 
 #: Precedes the JSON in a line.
 MARK = "mcjax-check: "
-#: Variable with the working directories of the job's hosts, as JSON.
-FOLDERS = "MCJAX_CHECK_FOLDERS"
-#: Variable with PROGRAM to look for, as JSON: the hosts' working directories, the paths in them,
-#: and whether it is a module. It is not set without a PROGRAM.
-SOURCES = "MCJAX_CHECK_SOURCES"
+#: Variable with what to look for, as JSON: the hosts' working directories, the paths in them at
+#: which PROGRAM may be, and whether it is a module.
+WANTED = "MCJAX_CHECK_WANTED"
 # Set if there is a hook, which fills in initialize() without arguments.
 _HOOK = "MCJAX_HOOK_SOCKET"
 # Path of the socket at which rank 0 listens, unless its jax needs an address.
@@ -100,8 +98,14 @@ def read_shm_kib() -> tuple[int, int]:
 
 def list_missing_folders() -> list[str]:
     """Return those of the job's working directories that this host lacks."""
-    folders = json.loads(os.environ.get(FOLDERS, "[]"))
+    folders, _, _ = read_wanted()
     return [folder for folder in folders if not os.path.isdir(resolve_folder(folder))]
+
+
+def read_wanted() -> tuple[list[str], list[str], bool]:
+    """Return what the variable WANTED names."""
+    folders, paths, is_module = json.loads(os.environ.get(WANTED, "[[], [], false]"))
+    return folders, paths, is_module
 
 
 def resolve_folder(folder: str) -> str:
@@ -116,7 +120,7 @@ def compute_checksums() -> dict[str, str]:
     """
     import hashlib
 
-    folders, paths, is_module = json.loads(os.environ.get(SOURCES, "[[], [], false]"))
+    folders, paths, is_module = read_wanted()
     more = sys.path[1:] if is_module else []  # without the folder of this file
     found: dict[str, str] = {}
     for folder in folders:

@@ -193,16 +193,13 @@ def make_check_job(job: Job, hosts: Sequence[Host], checked: CheckedProgram | No
     The probe looks for the copies of PROGRAM if `checked` is given.
     """
     program = os.path.abspath(probe.__file__)
-    own = [*OWN_VARIABLES]
-    if checked is not None:
-        starts = sorted({*_list_starts(job, hosts).values()})
-        own.append((probe.SOURCES, json.dumps([starts, checked.paths, checked.is_module])))
-    folders = sorted({folder for host in hosts if (folder := _get_folder(job, host))})
+    starts = sorted({*_list_starts(job, hosts).values()})
+    copies = ((), False) if checked is None else (checked.paths, checked.is_module)
     return job.copy_with(
         program=(os.path.basename(program),),
         num_processes=sum(host.slots for host in hosts),
         chdir_given=False,
-        env=(*own, (probe.FOLDERS, json.dumps(folders)), *job.env),
+        env=(*OWN_VARIABLES, (probe.WANTED, json.dumps([starts, *copies])), *job.env),
         sync=(program,),
         preload=(),  # a rank tells what its host has, and then imports jax
         show=frozenset(),

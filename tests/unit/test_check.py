@@ -336,9 +336,10 @@ def test_check_does_not_preallocate_gpu_memory() -> None:
     limited = make_check_job(job, hosts)
     assert (limited.timeout, limited.start_timeout) == (120.0, 60.0)
     assert make_check_job(job.copy_with(hook=False), hosts).start_timeout is None
-    assert dict(limited.env) == {name: "false", probe.FOLDERS: '["/b"]'}
-    chosen = job.copy_with(chdir_given=True, env=((name, "true"),))
-    assert dict(make_check_job(chosen, hosts).env) == {name: "true", probe.FOLDERS: '["/", "/b"]'}
+    wanted = '[["/", "/b"], [], false]'
+    assert dict(limited.env) == {name: "false", probe.WANTED: wanted}
+    chosen = job.copy_with(env=((name, "true"),))
+    assert dict(make_check_job(chosen, hosts).env) == {name: "true", probe.WANTED: wanted}
 
 
 def test_python_that_records_nothing_is_told() -> None:
