@@ -519,7 +519,6 @@ class Agent:
         self.pids[pid] = number
         self.supervisor.on_rank_start(number)
         self.link.send(messages.Started(number, pid))
-        self.streams.input.on_rank_start(number)
 
     def _forward(self, order: messages.Forward) -> None:
         """Send a signal to each rank's main process only, because helpers may die of it."""

@@ -142,9 +142,6 @@ class RankInput:
         """Return a descriptor for a rank's stdin, which the caller closes; None for /dev/null."""
         return None
 
-    def on_rank_start(self, rank: int) -> None:
-        """Record that a rank has been started, or restarted; a forked rank has not begun yet."""
-
 
 class Streams:
     """Reader of the ranks' output pipes; sends the output on, up to the launcher's credit.

@@ -28,6 +28,15 @@ LIBRARIES = frozenset(
 )
 
 
+def find_obstacle(job: Job) -> str:
+    """Return why the ranks of a job cannot be forked; "" if they may be."""
+    if not job.expects_hooks:
+        return "PROGRAM is not a Python program with the hook"
+    if job.wrappers:
+        return "ranks run under --wrap"
+    return "ranks read --stdin" if job.stdin else ""
+
+
 def find_reason_against(job: Job, hosts: Sequence[Host]) -> str:
     """Return why a job gains nothing from imports beforehand; "" if it may gain.
 
@@ -38,12 +47,10 @@ def find_reason_against(job: Job, hosts: Sequence[Host]) -> str:
     """
     if job.processes_here <= len(hosts) and not job.watch:  # whose next runs are forked too
         return "no host has two ranks"
-    if not job.expects_hooks:
-        return "PROGRAM is not a Python program with the hook"
+    if why := find_obstacle(job):
+        return why
     if job.on_rank_failure.startswith("restart"):
         return "a failed rank is restarted"
-    if job.wrappers:
-        return "ranks run under --wrap"
     is_here = any(host.is_local and not host.chdir for host in hosts)
     if is_here and job.is_python and not job.module:
         return _find_reason_against_file(os.path.join(job.chdir, job.program[0]))

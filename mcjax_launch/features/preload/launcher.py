@@ -5,7 +5,7 @@ from collections.abc import Iterable, Sequence
 from mcjax_launch.diagnosis.announcer import AFTER_S
 from mcjax_launch.diagnosis.findings.importing import under_way
 from mcjax_launch.diagnosis.view import View
-from mcjax_launch.features.preload.choice import AUTO, LIBRARIES, MODULES
+from mcjax_launch.features.preload.choice import AUTO, LIBRARIES, MODULES, find_obstacle
 from mcjax_launch.features.preload.messages import (
     Importing,
     Preload,
@@ -37,14 +37,14 @@ class PreloadNotes(LauncherPart):
         self._said: set[str] = set()
 
     def make_orders(self, ranks: Sequence[Rank], plan: Plan) -> Iterable[ToAgent]:
-        """Return an order to import modules, if the ranks are expected to have hooks."""
+        """Return an order to import modules, if ranks can be forked."""
         libraries = tuple(sorted(LIBRARIES)) if self._is_auto else ()
-        return [Preload(self._modules, libraries)] if self.launcher.job.expects_hooks else []
+        return [] if find_obstacle(self.launcher.job) else [Preload(self._modules, libraries)]
 
     def on_begin(self, plan: Plan, now: float) -> None:
-        """Report that --preload does nothing for a PROGRAM without hooks."""
-        if not self.launcher.job.expects_hooks:
-            self._detail("--preload: not possible for this PROGRAM; the ranks are started afresh")
+        """Report why --preload does nothing in this job, if so."""
+        if why := find_obstacle(self.launcher.job):
+            self._detail(f"--preload: {why}; the ranks are started afresh")
 
     def on_message(self, link: AgentConnection, message: ToLauncher | Raw, now: float) -> None:
         """Report an import, forked ranks, ranks started afresh, or a variable set too late."""

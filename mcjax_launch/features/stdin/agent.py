@@ -23,8 +23,6 @@ _PORTION = INPUT_WINDOW // 4
 class Inputs(AgentPart, RankInput):
     """Part that writes input to each rank's pipe, and reports how much all of them have read.
 
-    Until every rank that reads input has been started, input is kept: imports for all ranks may
-    come first, and a rank that cannot be forked then gets another pipe.
     The launcher bounds the data held here: it sends at most INPUT_WINDOW bytes ahead.
     """
 
@@ -36,8 +34,6 @@ class Inputs(AgentPart, RankInput):
         self._loop = agent.loop
         self._send = agent.link.send
         self._ranks: tuple[int, ...] = ()
-        self._awaited: set[int] = set()  # ranks that read input and have not been started
-        self._early = bytearray()  # input that no pipe has been given
         self._pipes: dict[int, bytearray] = {}  # what is not yet written to each pipe
         self._unreported = 0  # bytes received, and not yet reported as read
         self._ended = False
@@ -45,10 +41,10 @@ class Inputs(AgentPart, RankInput):
     def on_message(self, message: Message | Raw) -> None:
         """Pass input on, or record the ranks that read it."""
         if isinstance(message, Raw):
-            self._feed(message.payload)
+            self._unreported += len(message.payload)
+            self._pass_on(message.payload)
         elif isinstance(message, InputRanks):
             self._ranks = message.ranks
-            self._awaited = set(message.ranks)
         elif isinstance(message, InputEnds):
             self._ended = True
             self._pass_on(b"")
@@ -69,24 +65,10 @@ class Inputs(AgentPart, RankInput):
         self._loop.watch(fd, HANG_UP, lambda ready: self._on_ready(fd, ready))
         return theirs
 
-    def on_rank_start(self, rank: int) -> None:
-        """Pass on what has come early, if every rank that reads input has been started now."""
-        if rank in self._awaited:
-            self._awaited.remove(rank)
-            self._pass_on(b"")
-
-    def _feed(self, piece: bytes) -> None:
-        self._unreported += len(piece)
-        self._pass_on(piece)
-
     def _pass_on(self, piece: bytes) -> None:
-        """Write a piece to all pipes, once all ranks have been started; close them at the end."""
-        self._early += piece
-        if self._awaited:
-            return
-        pieces, self._early = self._early, bytearray()
+        """Write a piece to all pipes; close them at the end."""
         for fd, left in list(self._pipes.items()):
-            left += pieces
+            left += piece
             if left or self._ended:
                 self._write(fd)
         self._report_taken()
@@ -121,8 +103,6 @@ class Inputs(AgentPart, RankInput):
 
     def _report_taken(self) -> None:
         """Report how many bytes all ranks have read, or that no rank reads any more."""
-        if self._awaited:
-            return
         if not self._pipes:
             if not self._ended:
                 self._send(InputEnds())

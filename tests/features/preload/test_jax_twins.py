@@ -144,7 +144,7 @@ def compare(
 
 @pytest.mark.every_jax
 def test_forked_rank_equals_a_fresh_rank(jobs: Jobs, tmp_path: Path) -> None:
-    compare(jobs, tmp_path, 2, "", "--stdin", "1", "--verify-spmd", shows=True)
+    compare(jobs, tmp_path, 2, "", "--verify-spmd", shows=True)
 
 
 @pytest.mark.nightly

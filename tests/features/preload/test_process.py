@@ -137,7 +137,7 @@ def test_program_that_is_no_python_runs_without_preload(
     assert lines(ended) == ["[0] done", "[1] done"]
     assert ended.err == b""
     verbose = preload(jobs, folder, "-v", "-n", 2, *words)
-    assert f"--preload: not possible for this PROGRAM; {AFRESH}" in verbose.report
+    assert f"--preload: PROGRAM is not a Python program with the hook; {AFRESH}" in verbose.report
 
 
 def test_script_as_interpreter_prevents_forking(jobs: Jobs, folder: Path) -> None:

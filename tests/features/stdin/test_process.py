@@ -37,22 +37,12 @@ def test_each_chosen_rank_gets_the_whole_input(jobs: Jobs, where: list[str]) -> 
     assert (status, lines) == (0, sorted([whole, nothing, whole, whole])), err
 
 
-# Input arrives while this is being imported.
-SLOW_IMPORT = "import time; time.sleep(0.5)"
-COUNT = "import mine, sys; print(len(sys.stdin.buffer.read()))"
-
-
-@pytest.mark.parametrize("data", [b"", b"x\n", MUCH], ids=["nothing", "a line", "much"])
-@pytest.mark.parametrize("last", ["", " # {process_id}"], ids=["forked", "refused"])
-def test_input_waits_for_imports(jobs: Jobs, tmp_path: Path, data: bytes, last: str) -> None:
-    """All ranks get it whole: those that are forked late, and those started afresh after all."""
-    (tmp_path / "mine.py").write_text(SLOW_IMPORT)
-    (tmp_path / "input").write_bytes(data)
-    options = ["-n", 3, "--preload", "mine", "--stdin", "all", PYTHON, "-c", COUNT + last]
-    with (tmp_path / "input").open("rb") as file:
-        ended = jobs.start(*options, stdin=file.fileno(), cwd=tmp_path).finish()
-    lines = [f"[{rank}] {len(data)}" for rank in range(3)]
-    assert (ended.status, sorted(ended.stdout.splitlines())) == (0, lines), ended.stderr
+def test_ranks_that_read_input_are_not_forked(jobs: Jobs, tmp_path: Path) -> None:
+    (tmp_path / "mine.py").touch()
+    options = ["-v", "-n", 3, "--preload", "mine", "--stdin", "all", "--no-prefix", "-C", tmp_path]
+    status, lines, err = run_with(jobs, MUCH, *options, PYTHON, "-c", f"import mine; {DIGEST}")
+    assert (status, lines) == (0, [hashlib.md5(MUCH).hexdigest()] * 3), err
+    assert "--preload: ranks read --stdin; the ranks are started afresh" in err
 
 
 def test_no_rank_reads_stdin_by_default(jobs: Jobs) -> None:

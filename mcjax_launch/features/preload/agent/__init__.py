@@ -79,7 +79,7 @@ class Preloading(AgentPart, RankStarter):
             self._why,
             keeps=agent.stays,
         )
-        if reason := _find_obstacle(ranks):
+        if reason := _find_obstacle(*ranks[0]):
             self._forking.refuse_all(reason)
             self._finish_forking()
         else:
@@ -98,7 +98,7 @@ class Preloading(AgentPart, RankStarter):
         if len(ranks) == 1 and not self.agent.stays:
             raise Unsuited("a single rank on its host")
         rank, environ = ranks[0]
-        return choose(rank.argv[rank.wrapper_words :], rank.cwd, environ, libraries)
+        return choose(rank.argv, rank.cwd, environ, libraries)
 
     @property
     def _why(self) -> str:
@@ -262,14 +262,8 @@ class Preloading(AgentPart, RankStarter):
         self._hidden = None
 
 
-def _find_obstacle(ranks: Sequence[Wanted]) -> str:
+def _find_obstacle(rank: RankOrder, environ: dict[str, str]) -> str:
     """Return why a program cannot be forked; "" if it may be possible."""
-    if any(rank.wrapper_words for rank, _ in ranks):
-        return "ranks run under --wrap"
-    return _find_obstacle_in_command(*ranks[0])
-
-
-def _find_obstacle_in_command(rank: RankOrder, environ: dict[str, str]) -> str:
     if not system.forks_ranks:
         return "it needs Linux"
     path = find_executable(rank.argv[0], rank.cwd, environ.get("PATH", os.defpath))

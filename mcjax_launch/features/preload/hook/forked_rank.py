@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import stat
 import sys
 
 from ....hook.agent_link import import_privately
@@ -24,7 +23,7 @@ if TYPE_CHECKING:
 _PR_SET_MM, _PR_SET_MM_MAP = 35, 14
 _UNCHANGED = 0xFFFFFFFF
 # Positions of fields in /proc/PID/stat, counted after the process's name.
-_CODE, _STACK, _DATA, _HEAP, _ARG, _ENV = (23, 24), (25,), (42, 43), (44,), (45, 46), (47, 48)
+_BEFORE_HEAP_END, _STACK = (23, 24, 42, 43, 44), 25  # of code, data, and the heap's start
 
 
 class System:
@@ -48,52 +47,24 @@ class System:
         return found
 
     def set_shown_command(self, argv: Sequence[str], environ: Mapping[str, str]) -> None:
-        """Change the command and environment that /proc and `ps` show for this process."""
+        """Have the kernel, if it can, show another command and environment in /proc and `ps`."""
         command = b"".join(os.fsencode(word) + b"\0" for word in argv)
         variables = b"".join(os.fsencode(f"{name}={environ[name]}") + b"\0" for name in environ)
         with open("/proc/self/stat", "rb") as file:
             fields = [int(field) for field in file.read().rpartition(b")")[2].split()[1:]]
         fields.insert(0, 0)  # the state
-        if not self._move(fields, command, variables):
-            _overwrite([fields[at] for at in _ARG], command)
-            _overwrite([fields[at] for at in _ENV], variables)
-
-    def _move(self, fields: Sequence[int], command: bytes, variables: bytes) -> bool:
-        """Make the kernel read command and variables from new memory; return whether it can."""
         c = self._ctypes
         self._shown = c.create_string_buffer(command + variables)
         begin = c.addressof(self._shown)
         middle, end = begin + len(command), begin + len(command) + len(variables)
         self._library.sbrk.restype = c.c_void_p
         heap_end = self._library.sbrk(c.c_ssize_t(0))
-        addresses = [
-            *_select_fields(fields, _CODE),
-            *_select_fields(fields, _DATA),
-            *_select_fields(fields, _HEAP),
-            heap_end,
-        ]
-        addresses += [*_select_fields(fields, _STACK), begin, middle, middle, end, 0]
+        addresses = [*(fields[at] for at in _BEFORE_HEAP_END), heap_end, fields[_STACK]]
+        addresses += [begin, middle, middle, end, 0]
         data = b"".join(address.to_bytes(8, sys.byteorder) for address in addresses)
         data += (0).to_bytes(4, sys.byteorder) + _UNCHANGED.to_bytes(4, sys.byteorder)
         size = c.c_ulong(len(data))
-        return not self.prctl(_PR_SET_MM, c.c_ulong(_PR_SET_MM_MAP), data, size, c.c_ulong(0))
-
-
-def _select_fields(fields: Sequence[int], places: Sequence[int]) -> list[int]:
-    return [fields[at] for at in places]
-
-
-def _overwrite(area: Sequence[int], text: bytes) -> None:
-    """Overwrite an area of memory that the kernel shows, if the text fits."""
-    start, end = area
-    if len(text) > end - start:
-        return
-    try:
-        with open("/proc/self/mem", "r+b", buffering=0) as memory:
-            memory.seek(start)
-            memory.write(text.ljust(end - start, b"\0"))
-    except OSError:  # not permitted for this user
-        pass
+        self.prctl(_PR_SET_MM, c.c_ulong(_PR_SET_MM_MAP), data, size, c.c_ulong(0))
 
 
 # --- before its program ---
@@ -127,21 +98,13 @@ def set_up_process(
 
 
 def renew() -> None:
-    """Renew objects that ranks must not share: `__main__`, stdin, NumPy seed, authkey, thread id.
+    """Renew objects that ranks must not share: `__main__`, NumPy seed, authkey, thread id.
 
     Python reseeds the `random` module itself after a fork.
     """
     sys.modules["__main__"] = _copy(sys.modules["__main__"])
     if "__mp_main__" in sys.modules:  # as multiprocessing calls it
         sys.modules["__mp_main__"] = sys.modules["__main__"]
-    if not stat.S_ISCHR(os.fstat(0).st_mode):  # sys.stdin was made for /dev/null
-        its: Any = sys.stdin
-        streams: Any = sys
-        streams.stdin = streams.__stdin__ = open(  # noqa: SIM115
-            0, encoding=its.encoding, errors=its.errors, newline="\n", closefd=False
-        )
-        streams.stdin.reconfigure(write_through=its.write_through)
-        streams.stdin.buffer.raw.name = its.name
     numpy_random: Any = sys.modules.get("numpy.random")
     if numpy_random is not None:
         numpy_random.seed()

@@ -101,7 +101,7 @@ class FreshStart:
 
         if os.getpid() != self._pid or _thread.get_native_id() != self._pid:
             return False
-        if not stat.S_ISCHR(os.fstat(0).st_mode) or _has_had_children():
+        if _has_had_children():
             return False
         files = _list_open_files()
         if any(files.get(fd) != file for fd, file in self._files.items()):
