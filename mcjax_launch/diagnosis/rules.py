@@ -82,7 +82,6 @@ RULES = (
     Rule("programs.other_sequence", NOTE | HANG | LIMIT | SUMMARY, Fact.SEQUENCE),
     Rule("programs.divergence", HANG | LIMIT | END),
     Rule("errors.logged_errors", HANG | LIMIT | SUMMARY | END),
-    Rule("order.loop_over_set", HANG | LIMIT | SUMMARY | END),
     Rule("programs.behind", LIMIT),
     Rule("waits.endless_collective", HANG),
     Rule("waits.waits_in_orbax", HANG),

@@ -254,6 +254,10 @@ def _cut(first: str, second: str) -> tuple[str, str]:
 
 _MOST_SHAPES = 4
 _MOST_GROUPS = 8
+_OF_A_SET = (
+    "; is this a loop over a set, or over os.listdir()? Loop over sorted(...) instead: its order "
+    "is the same in all ranks"
+)
 
 
 def describe_divergence(comparison: Comparison) -> list[str]:
@@ -336,33 +340,21 @@ def list_new_programs(sides: Sequence[DivergedGroup]) -> list[tuple[DivergedGrou
     return list(found.values())
 
 
-def find_other_order(
-    comparison: Comparison,
-) -> tuple[tuple[DivergedGroup, RanProgram], tuple[DivergedGroup, RanProgram]] | None:
-    """Find a group of ranks that also runs another group's program, but later.
-
-    Return the (group, program at the divergence) pairs of that group and of the other group. None
-    if there are no such groups.
-    """
-    new = list_new_programs(comparison.group_diverged_ranks())
+def _describe_other_order(comparison: Comparison, sides: Sequence[DivergedGroup]) -> list[str]:
+    """Return a line on a group of ranks that also runs another group's program, but later."""
+    new = list_new_programs(sides)
     for usual, theirs in new:
         for odd, own in new:
             if odd is not usual and comparison.also_runs(odd.ranks[0], theirs):
-                return (odd, own), (usual, theirs)
-    return None
-
-
-def _describe_other_order(comparison: Comparison, sides: Sequence[DivergedGroup]) -> Iterator[str]:
-    """Yield a line on a group of ranks that also runs another group's program, but later."""
-    found = find_other_order(comparison)
-    if found is not None:
-        (odd, own), (usual, theirs) = found
-        all_others = len(sides) == 2 and len(usual.ranks) > 1
-        others = "the others" if all_others else format_ranks(usual.ranks)
-        yield (
-            f"{format_ranks(odd.ranks)} {_inflect_run(odd)} {own.title} where {others} "
-            f"{_inflect_run(usual)} {theirs.title}, and {theirs.title} later: a different order"
-        )
+                all_others = len(sides) == 2 and len(usual.ranks) > 1
+                others = "the others" if all_others else format_ranks(usual.ranks)
+                at_one_line = own.where and own.where == theirs.where
+                return [
+                    f"{format_ranks(odd.ranks)} {_inflect_run(odd)} {own.title} where {others} "
+                    f"{_inflect_run(usual)} {theirs.title}, and {theirs.title} later: "
+                    f"a different order{_OF_A_SET if at_one_line else ''}"
+                ]
+    return []
 
 
 def describe_device_order(comparison: Comparison) -> str:

@@ -253,7 +253,7 @@ TO_ERROR = "hint: to turn a collective that a rank never reaches into an error: 
 BEHIND = "hint: a rank that does not run the same program took another branch, or waits for something else"
 LAST = "last compiled jit(step) at train.py:8"
 RAISED = Raised("ValueError", "ValueError: not finite", "data.py:12")
-SET_ORDER = "rank 1 has run jit(f) at t.py:1 in a different order than ranks 0,2: is this a loop over a set, or over os.listdir()? Loop over sorted(...) instead: its order is the same in all ranks"
+SET_ORDER = "; is this a loop over a set, or over os.listdir()? Loop over sorted(...) instead: its order is the same in all ranks"
 FAILED_TEST = FailedTest("t.py::test_a", RAISED)
 LOST_IN_TEST = FailedTest(
     "t.py::test_b", Raised("JaxRuntimeError", "JaxRuntimeError: Connection closed by peer")
@@ -283,7 +283,7 @@ AT_A_LIMIT: dict[str, tuple[Sequence[Event], list[str]]] = {
     "one has finished": ([*join(3), *compiled(0, 1, 2), *said(1, Leaving())], ["rank 1: waiting for the others in JAX's exit barrier", f"ranks 0-2: {LAST}", STEPS, TO_ERROR]),
     "one is alone": ([*join(2), call(2), *said(2, LATE)], ["rank 2: running alone, after initialize() failed", "ranks 0-2: nothing compiled yet", OTHER_STACK]),
     "one is behind": ([*join(3), *ran(0), *ran(1)], ["ranks 0-2: nothing compiled yet", "ranks 0-1: waiting in jit(f) at t.py:1, which rank 2 has not reached", BEHIND]),
-    "in another order": ([*join(3), *ran(0, "a"), *ran(1, "b"), *ran(1, "a"), *ran(2, "a")], ["ranks 0-2: nothing compiled yet", "the ranks ran different programs:", "program #1: ranks 0-2 t.py:1 jit(f)", "rank 1 runs jit(f) where the others run jit(f), and jit(f) later: a different order", SET_ORDER]),
+    "in another order": ([*join(3), *ran(0, "a"), *ran(1, "b"), *ran(1, "a"), *ran(2, "a")], ["ranks 0-2: nothing compiled yet", "the ranks ran different programs:", "program #1: ranks 0-2 t.py:1 jit(f)", "rank 1 runs jit(f) where the others run jit(f), and jit(f) later: a different order" + SET_ORDER]),
     "other programs": ([*join(3), *ran(0, "a"), *ran(1, "b")], ["ranks 0-2: nothing compiled yet", "the ranks ran different programs:", "program #1: ranks 0-1 t.py:1 jit(f) · rank 2 not there yet", "same name and shapes, different code on rank 0 · rank 1: an operation, a Python value in it (a seed, a setting, process_index()), sharding or device order"]),
     "tests have failed": ([*join(3), *said(1, FAILED_TEST), *said(2, FAILED_TEST), *said(0, LOST_IN_TEST), 3.0], ["ranks 0-2: nothing compiled yet", "ranks 1-2 failed in t.py::test_a 3 s ago: ValueError: not finite, at data.py:12", OTHER_STACK]),
     "a callback has failed": ([*join(3), *said(1, CALLBACK), 3.0], ["ranks 0-2: nothing compiled yet", "rank 1's jax.pure_callback failed 3 s ago: ValueError: not finite, at data.py:12", OTHER_STACK]),
