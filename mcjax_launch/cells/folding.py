@@ -83,7 +83,7 @@ class Folding:
         if self._is_ending:
             return []
         self._is_ending = True
-        self._noise.set_verdict(failed, Verdict.FAILED, None)
+        self._noise.failures.set_verdict(failed, Verdict.FAILED, None)
         return self._fold(self._noise.fold_victims(own_term=True, now=now), now)
 
     def flush(self, now: float) -> list[Printed]:

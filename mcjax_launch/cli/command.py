@@ -254,7 +254,7 @@ def _run(options: Options, context: click.Context, events: Events, job_id: str) 
     """Run a job; `job_id` is "" unless its starter has detached this launcher."""
 
     def say(line: str) -> None:
-        events.note(line, "note")
+        events.report("note", text=line, level="note")
         if not options.quiet:
             _say(line)
 
@@ -309,7 +309,7 @@ def _run_job(
     events.open()
 
     def say(line: str) -> None:
-        events.note(line, "say")
+        events.report("note", text=line, level="say")
         _say(line)
 
     recorders = list(_make_recorders())
@@ -330,7 +330,7 @@ def _run_job(
         for line in _find_argument_hints(outcome, job, options, context):
             say(line)
     if events.is_read:
-        events.report_summary(ending.make_summary_fields(outcome))
+        events.report("summary", **ending.make_summary_fields(outcome))
     return outcome
 
 

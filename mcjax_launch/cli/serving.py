@@ -43,7 +43,7 @@ def run(
     combinations.check(options, frozenset(names), environ)
 
     def say(line: str) -> None:
-        events.note(line, "say")
+        events.report("note", text=line, level="say")
         if not options.quiet:
             show(line)
 
@@ -55,5 +55,5 @@ def run(
     words = make_command_line(options, names)
     ending = RunEnding()
     outcome = ready.run(job, hosts, lambda: words, say, events=events, recorders=[ending])
-    events.report_summary(ending.make_summary_fields(outcome))
+    events.report("summary", **ending.make_summary_fields(outcome))
     return outcome.status

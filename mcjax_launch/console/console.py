@@ -54,7 +54,6 @@ class _Output:
             wants_colour(style.color, sink.is_terminal, os.environ, in_log=sink.in_log),
         )
         self._stamps = style.timestamps
-        self._came: bytes | None = None  # the time of day of output that is shown late
         self._renderer = (
             Live(
                 sink.count_rows,
@@ -70,9 +69,7 @@ class _Output:
         self._errors_at: dict[int, int] = {}  # by rank: sink.taken after its last stderr
 
     def _make_stamp(self) -> bytes:
-        if not self._stamps:
-            return b""
-        return self._came if self._came is not None else format_time_of_day(time.time())
+        return format_time_of_day(time.time()) if self._stamps else b""
 
     def collapse(self, ranks: int) -> None:
         """Show lines only once that several of this many ranks print."""
@@ -83,7 +80,7 @@ class _Output:
     def show(self, piece: Piece, now: float) -> None:
         """Show a piece of a rank's stream, now or after waiting for equal lines of other ranks."""
         if self._aside is not None:
-            self._aside.add(piece, self._make_stamp())
+            self._aside.add(piece)
         elif isinstance(piece, Lines):
             if self._collapse is not None and not self._collapse.is_too_much(piece, now):
                 self._show_groups(self._collapse.feed(piece, now))
@@ -121,7 +118,7 @@ class _Output:
 
     def _write_own(self, text: bytes) -> None:
         if self._aside is not None:
-            self._aside.add(text, b"")
+            self._aside.add(text)
         else:
             self.sink.write(self._renderer.render_own(text))
 
@@ -161,9 +158,9 @@ class _Output:
             self.sink.write(self._renderer.make_room())
             from mcjax_launch.console.aside import Aside  # as only debuggers need
 
-            self._aside = Aside()
+            self._aside = Aside(self._make_stamp)
             for part in self._renderer.pop_rows():
-                self._aside.add(part, self._make_stamp())
+                self._aside.add(part)
         self.sink.hold()
 
     def pop_aside(self, rank: int) -> bytes:
@@ -173,12 +170,11 @@ class _Output:
     def release(self, now: float) -> None:
         """Show the output since `hold` that was not returned by `pop_aside`."""
         aside, self._aside = self._aside, None
-        for self._came, entry in aside.pop_all() if aside is not None else ():
+        for entry in aside.pop_all() if aside is not None else ():
             if isinstance(entry, bytes):
                 self._write_own(entry)
             else:
                 self.show(entry, now)
-        self._came = None
         self.sink.release()
 
     @property
@@ -325,8 +321,8 @@ class Console:
             output.show(piece, now)
 
     def set_verdict(self, rank: int, verdict: Verdict | None, failure: "Failed | None") -> None:
-        """Record the verdict on a rank; see `NoiseFilter.set_verdict`."""
-        self._noise.set_verdict(rank, verdict, failure)
+        """Record the verdict on a rank; see `ShownFailures.set_verdict`."""
+        self._noise.failures.set_verdict(rank, verdict, failure)
 
     def fold_victims(self, *, own_term: bool) -> None:
         """Hide follow-on errors, because the job ends; see `NoiseFilter.fold_victims`."""
@@ -336,7 +332,7 @@ class Console:
     def announce_failure(self, rank: int, failure: "Failed") -> None:
         """Record a failure that a rank will print; later ranks' equal failures are hidden."""
         if (rank, frames.STDERR) in self._streams:
-            self._noise.announce_failure(rank, failure)
+            self._noise.failures.announce(rank, failure)
 
     def finish_ranks(self, *, mentions: bool = True) -> None:
         """Show all held output, because all streams have ended, maybe without a last newline.
@@ -379,12 +375,12 @@ class Console:
         self._say(text, "say")
 
     def _say(self, text: str, level: str) -> None:
-        self._events.note(text, level)
+        self._events.report("note", text=text, level=level)
         self._show_own(text.split("\n"))
 
     def show_summary(self, lines: Sequence[str], *, alarm: bool) -> None:
         """Show the summary of the job's end; `alarm`: True if the job has failed."""
-        self._events.note("\n".join(lines), "alarm" if alarm else "summary")
+        self._events.report("note", text="\n".join(lines), level="alarm" if alarm else "summary")
         self._show_own(lines, headline=True, alarm=alarm)
 
     def _show_own(
@@ -398,7 +394,7 @@ class Console:
     def note(self, text: str) -> None:
         """Show lines as `say` does, but not with --quiet."""
         if self._style.quiet:
-            self._events.note(text, "note")
+            self._events.report("note", text=text, level="note")
         else:
             self._say(text, "note")
 
@@ -407,13 +403,13 @@ class Console:
         if self._style.verbose:
             self._say(text, "detail")
         else:
-            self._events.note(text, "detail")
+            self._events.report("note", text=text, level="detail")
 
     def show_host_lines(self, host: str, lines: Sequence[str]) -> None:
         """Show what a command has printed on a host, with the host's name as prefix."""
         if lines:
             shown = [f"[{host}] {escape_unprintable(line)}" for line in lines]
-            self._events.note("\n".join(shown), "detail")
+            self._events.report("note", text="\n".join(shown), level="detail")
             self._outputs[frames.STDERR].show_own("".join(f"{line}\n" for line in shown))
 
     # --- time and room ---

@@ -20,7 +20,6 @@ import math
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 from itertools import chain
-from typing import TYPE_CHECKING
 
 from mcjax_launch.console.pieces import Fragment, Lines, Piece, Stream, make_lines
 from mcjax_launch.console.shown_failures import ShownFailures, is_users
@@ -40,11 +39,7 @@ from mcjax_launch.jax_messages.tracebacks import (
     Traceback,
 )
 from mcjax_launch.ranks import format_count, format_ranks
-from mcjax_launch.runs.rank_run import Verdict
 from mcjax_launch.wire import frames
-
-if TYPE_CHECKING:
-    from mcjax_launch.wire.hook_messages import Failed
 
 #: Seconds that a traceback like another rank's waits for the job's end before it is shown.
 SAME_S = 2.0
@@ -121,6 +116,9 @@ class NoiseFilter:
     Args:
         shown_by: name of the option that shows hidden lines.
 
+    Attributes:
+        failures: the ranks' failures, as far as they are known.
+
     """
 
     def __init__(self, shown_by: str = "-v") -> None:
@@ -133,7 +131,7 @@ class NoiseFilter:
         self._same_in: set[int] = set()  # ranks whose errors are those of other ranks
         self._ending = False
         self._at_end = False  # nothing more will come
-        self._failures = ShownFailures()
+        self.failures = ShownFailures()
         self._listeners: dict[Stream, LineClassifier] = {}
         self._held: dict[Stream, _Held] = {}
         self._begun = _BegunLines()
@@ -191,7 +189,7 @@ class NoiseFilter:
     def _process_error(self, piece: Piece, now: float) -> list[Piece]:
         """Process a piece of stderr; return the pieces to show."""
         stream = piece.stream
-        if self._failures.announces(stream.rank) and isinstance(piece, Lines):
+        if self.failures.announces(stream.rank) and isinstance(piece, Lines):
             rank = stream.rank
             kept = _filter_lines(
                 piece, lambda line: None if self._is_unwanted(line, rank) else line
@@ -204,7 +202,7 @@ class NoiseFilter:
             if isinstance(piece, Fragment):  # it has waited already
                 return self._select_pieces([piece], piece.text)
             # Until it is over, or its rank is.
-            waits = self._ending and self._failures.are_of_others(stream.rank)
+            waits = self._ending and self.failures.are_of_others(stream.rank)
             held = _Held(math.inf if waits else now + HOLD_S)
         held.add(piece)
         if len(held.text) <= MOST_HELD and self._is_undecided(held, stream, now):
@@ -212,23 +210,8 @@ class NoiseFilter:
             return []
         return self._select_pieces(held.pieces, bytes(held.text))
 
-    def announce_failure(self, rank: int, failure: "Failed") -> None:
-        """Record a failure without calls; what the rank prints is hidden if another's is equal."""
-        self._failures.announce(rank, failure)
-
-    def set_verdict(self, rank: int, verdict: Verdict | None, failure: "Failed | None") -> None:
-        """Record the verdict on a rank, before the job ends.
-
-        Args:
-            rank: number of the rank.
-            verdict: verdict on it; None if it is restarted.
-            failure: failure that it has reported; None if it has reported none.
-
-        """
-        self._failures.set_verdict(rank, verdict, failure)
-
     def _is_unwanted(self, line: bytes, rank: int) -> bool:
-        kind = self._failures.classify_line(line, rank, ending=self._ending)
+        kind = self.failures.classify_line(line, rank, ending=self._ending)
         if kind is not None:
             self._count_if_hidden(kind, rank)
         return kind is not None
@@ -255,16 +238,16 @@ class NoiseFilter:
         listener = self._listeners.setdefault(stream, LineClassifier(is_users))
         begun = self._begun.get_line(stream)
         listener.expect(begun + text, lambda traceback: self._classify_traceback(traceback, stream))
-        behind = self._failures.collect_lines_behind(stream)
+        behind = self.failures.collect_lines_behind(stream)
         listener.same = behind
         if not listener.may_be_in(begun + text):
             return self._pass_unchanged(pieces, text)
         kept = list(chain.from_iterable(self._filter_piece(piece, listener) for piece in pieces))
-        self._failures.record_text(stream, b"".join(piece.text for piece in kept))
+        self.failures.record_text(stream, b"".join(piece.text for piece in kept))
         return kept
 
     def _classify_traceback(self, traceback: Traceback, stream: Stream) -> Noise | None:
-        return self._failures.classify_traceback(traceback, stream, at_end=self._at_end)
+        return self.failures.classify_traceback(traceback, stream, at_end=self._at_end)
 
     def _filter_piece(self, piece: Piece, listener: LineClassifier) -> list[Piece]:
         rank = piece.stream.rank
@@ -290,7 +273,7 @@ class NoiseFilter:
         words = self._words.get(kind)
         if words is None:
             return False
-        if kind is not Noise.SAME and self._failures.is_unreported(rank):
+        if kind is not Noise.SAME and self.failures.is_unreported(rank):
             return False
         self._hidden[words] += 1
         if kind is Noise.SAME:
@@ -310,7 +293,7 @@ class NoiseFilter:
         return lines
 
     def _pass_unchanged(self, pieces: list[Piece], text: bytes) -> list[Piece]:
-        self._failures.record_text(pieces[0].stream, text)
+        self.failures.record_text(pieces[0].stream, text)
         for piece in pieces:
             if isinstance(piece, Fragment):
                 self._begun.add(piece)
@@ -367,7 +350,7 @@ class NoiseFilter:
         return False
 
     def _is_known(self, stream: Stream, held: _Held) -> bool:
-        return any(self._failures.is_known(found, stream) for found in held.tracebacks)
+        return any(self.failures.is_known(found, stream) for found in held.tracebacks)
 
     def _show_held(self, wanted: Callable[[Stream, _Held], bool]) -> list[Piece]:
         pieces: list[Piece] = []

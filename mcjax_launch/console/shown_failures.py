@@ -50,7 +50,14 @@ class ShownFailures:
             self._expect(rank, text, failure)
 
     def set_verdict(self, rank: int, verdict: Verdict | None, failure: Failed | None) -> None:
-        """Record the verdict on a rank; without a verdict, forget all facts about the rank."""
+        """Record the verdict on a rank, before the job ends.
+
+        Args:
+            rank: number of the rank.
+            verdict: verdict on it; None if it is restarted, which makes all facts about it void.
+            failure: failure that it has reported; None if it has reported none.
+
+        """
         if verdict is None:
             for known in (self._failed, self._victims, self._announced):
                 known.pop(rank, None)

@@ -12,8 +12,6 @@ from mcjax_launch.events.sink import Sink
 from mcjax_launch.events.stream import EventStream
 from mcjax_launch.machine.loop import READ, Loop, SignalPipe
 from mcjax_launch.transport.early import CLIENT
-from mcjax_launch.wire import frames
-from mcjax_launch.wire.messages import Started
 from mcjax_launch.wire.value import Value
 
 
@@ -81,11 +79,6 @@ class ClientStream(EventStream):
         loop.forget(self._client.life)
         for _ in range(2):
             signals.put(signal.SIGTERM)
-
-    def report_rank_start(self, rank: int, host: str, pid: int) -> None:
-        super().report_rank_start(rank, host, pid)
-        # What an earlier process of the rank has returned is void.
-        self.values.write((frames.encode_message(Started(rank, pid)),))
 
     def report_output(self, rank: int, stream: int, data: bytes) -> None:
         if self._client.hears_output:

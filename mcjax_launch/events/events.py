@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from mcjax_launch.events.sink import Target
@@ -61,12 +61,6 @@ class Events:
     ) -> None:
         """Report that a run begins."""
 
-    def report_restart(self, count: int, job_id: str, hosts: Sequence[str]) -> None:
-        """Report restart number `count` of the job."""
-
-    def report_rank_start(self, rank: int, host: str, pid: int) -> None:
-        """Report that a rank's process runs."""
-
     def report(self, kind: str, **fields: object) -> None:
         """Report an event without a method of its own; kind and fields as in `events.kinds`."""
 
@@ -76,14 +70,8 @@ class Events:
     def report_output_end(self) -> None:
         """Report unfinished lines, because all output of an attempt has been reported."""
 
-    def note(self, text: str, level: str) -> None:
-        """Report lines of the launcher; `level` as in `events.kinds`."""
-
     def report_finding(self, finding: Finding) -> None:
         """Report a finding of the launcher."""
-
-    def report_summary(self, fields: Mapping[str, object]) -> None:
-        """Report the end of the run, with the fields of `events.kinds`."""
 
     def report_failed_start(self, program: Sequence[str], exit_status: int, message: str) -> None:
         """Report the end of a run that could not begin, or that failed in the launcher.

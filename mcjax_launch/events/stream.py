@@ -105,15 +105,6 @@ class EventStream(Events):
             hosts=list(hosts),
         )
 
-    def report_restart(self, count: int, job_id: str, hosts: Sequence[str]) -> None:
-        self.report("restart", count=count, job_id=job_id, hosts=list(hosts))
-
-    def report_rank_start(self, rank: int, host: str, pid: int) -> None:
-        self.report("started", rank=rank, host=host, pid=pid)
-
-    def note(self, text: str, level: str) -> None:
-        self.report("note", text=text, level=level)
-
     def report_finding(self, finding: Finding) -> None:
         since = finding.since
         self.report(
@@ -147,9 +138,6 @@ class EventStream(Events):
 
     # --- the end ---
 
-    def report_summary(self, fields: Mapping[str, object]) -> None:
-        self.report("summary", **fields)
-
     def report_failed_start(self, program: Sequence[str], exit_status: int, message: str) -> None:
         if self._front is None:
             if self._user_target.spares_file(exit_status):
@@ -157,7 +145,7 @@ class EventStream(Events):
             self.begin(Loop(), SignalPipe())
         if self._early is not None:
             self.report_begin("", program, None, ())
-        self.report_summary({"exit_status": exit_status, "message": message})
+        self.report("summary", exit_status=exit_status, message=message)
 
     def finish(self) -> None:
         if self._front is None:

@@ -193,7 +193,7 @@ class Launcher:
         if attempt == 0:
             self.events.report_begin(job_id, self.job.program, self.job.num_processes, names)
         else:
-            self.events.report_restart(attempt, job_id, names)
+            self.events.report("restart", count=attempt, job_id=job_id, hosts=names)
 
     def run(self) -> Summary:
         """Run the attempt, print its summary, and return it.

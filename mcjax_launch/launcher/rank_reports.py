@@ -13,7 +13,7 @@ from mcjax_launch.launcher.stop_policy import RankFailure
 from mcjax_launch.runs.rank_run import RankRun, Verdict
 from mcjax_launch.transport.connection import AgentConnection
 from mcjax_launch.wire import exit_status, hook_messages, messages
-from mcjax_launch.wire.frames import STDERR, Data
+from mcjax_launch.wire.frames import STDERR, Data, encode_message
 from mcjax_launch.wire.signals import ENDING
 
 if TYPE_CHECKING:
@@ -48,7 +48,9 @@ class RankReports:
         """Record that a rank's process runs."""
         rank, pid = message.rank, message.pid
         self._state.record_start(rank, pid, time.monotonic())
-        self._events.report_rank_start(rank, link.host.name, pid)
+        self._events.report("started", rank=rank, host=link.host.name, pid=pid)
+        # What an earlier process of the rank has returned is void.
+        self._events.values.write((encode_message(message),))
         self._console.show_detail(f"rank {rank} on {link.host.name}: pid {pid}")
         standby, runs = self._launcher.front.standby, self._state.ranks.values()
         if standby is not None and all(run.process.started_at for run in runs):

@@ -14,16 +14,16 @@ ONE, ERRORS, TWO = (
 def test_lines_of_a_rank_are_removed_in_order() -> None:
     aside = Aside()
     lines, own, part = make_lines(TWO, b"other\n"), b"mcjax-launch: own\n", Fragment(TWO, b"be")
-    aside.add(make_lines(ONE, b"a\nb\n"), b"1 ")
-    aside.add(lines, b"2 ")
-    aside.add(make_lines(ERRORS, b"c\n"), b"3 ")
-    aside.add(own, b"")
-    aside.add(Fragment(ONE, b"d"), b"4 ")
-    aside.add(part, b"5 ")
-    aside.add(Fragment(ONE, b"e\n"), b"6 ")
+    aside.add(make_lines(ONE, b"a\nb\n"))
+    aside.add(lines)
+    aside.add(make_lines(ERRORS, b"c\n"))
+    aside.add(own)
+    aside.add(Fragment(ONE, b"d"))
+    aside.add(part)
+    aside.add(Fragment(ONE, b"e\n"))
     assert aside.size == 4 + 6 + 2 + len(own) + 1 + 2 + 2
-    assert aside.pop_lines(1) == b"1 [1] a\n1 [1] b\n3 [1] c\n4 [1] de\n"
+    assert aside.pop_lines(1) == b"[1] a\n[1] b\n[1] c\n[1] de\n"
     assert aside.pop_lines(1) == b""
     assert aside.size == 6 + len(own) + 2
-    assert aside.pop_all() == [(b"2 ", lines), (b"", own), (b"5 ", part)]
+    assert aside.pop_all() == [lines, own, part]
     assert aside.size == 0

@@ -90,7 +90,7 @@ def job_ends(
     """Let the job end, for the failure of a rank or, if there is no culprit, another reason."""
     if culprit is not None:
         told = failure() if reported else None
-        noise.set_verdict(culprit, Verdict.FAILED, told)
+        noise.failures.set_verdict(culprit, Verdict.FAILED, told)
     return noise.fold_victims(own_term=own_term, now=now)
 
 
@@ -471,7 +471,7 @@ def test_few_lines_behind_a_traceback_are_remembered() -> None:
     for number in range(1000):
         passed(noise, ERR, b"step %d\n" % number, 10.0 + number)
         noise.expire(10.5 + number)
-    assert 0 < len(noise._failures._behind[ERR]) < 500
+    assert 0 < len(noise.failures._behind[ERR]) < 500
 
 
 def error(line: int, rank: int, name: str = "ValueError") -> bytes:
@@ -508,7 +508,7 @@ def test_an_exception_group_of_all_ranks_is_shown_once() -> None:
     failed = group("KeyError: 3")
     other = failed.copy_with(traceback=failed.traceback.replace("tasks", "steps"))
     for rank, told in enumerate((failed, failed, other)):
-        noise.announce_failure(rank, told)
+        noise.failures.announce(rank, told)
         said += passed(noise, Stream(rank, frames.STDERR), f"{told.traceback}end\n".encode(), 1.0)
     shown = [f"{failed.traceback}end\n", "end\n", f"{other.traceback}end\n"]
     assert said.decode() == "".join(shown)

@@ -58,7 +58,9 @@ class Screen:
             text = "" if run.failure is None else printed(run.failure, run.process_id)
             self._print(run.process_id, "" if is_late else text)
             if run.failed:
-                self._noise.set_verdict(run.process_id, determine_verdict(run), run.failure)
+                self._noise.failures.set_verdict(
+                    run.process_id, determine_verdict(run), run.failure
+                )
                 self._shown += self._noise.fold_victims(own_term=True, now=0.0)
             self._print(run.process_id, text if is_late else "")
             self._print(run.process_id, "after\n")

@@ -287,7 +287,7 @@ def show(data: bytes, *, stream: int, culprit: int | None = None) -> None:
     tails = Tails(for_record=True)
     tails.expect(1)
     if culprit is not None:
-        noise_filter.set_verdict(culprit, Verdict.FAILED, None)
+        noise_filter.failures.set_verdict(culprit, Verdict.FAILED, None)
         noise_filter.fold_victims(own_term=True, now=0)
 
     def filtered(found: Iterable[Piece]) -> Iterator[Piece]:
