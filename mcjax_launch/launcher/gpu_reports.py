@@ -63,7 +63,7 @@ class GpuReports(LauncherPart):
         if standby is not None and now >= self._written_at + _EARLY * _JOBS_S:
             self._written_at = now
             runs = self.launcher.state.ranks.values()
-            rows = [_make_fields(run) for run in runs if run.usage.gpus is not None]
+            rows = [_make_fields(run) for run in runs if run.usage.gpus.latest]
             standby.record_rows("gpus", rows)
 
 
@@ -72,8 +72,8 @@ def _make_fields(run: RankRun) -> dict[str, object]:
     return {
         "rank": run.process_id,
         "host": run.host,
-        "activity": used.activity.value if used is not None and used.activity is not None else None,
-        "gpus": used.list_rows() if used is not None else [],
+        "activity": used.activity and used.activity.value,
+        "gpus": used.list_rows(),
     }
 
 

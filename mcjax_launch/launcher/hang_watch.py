@@ -67,7 +67,7 @@ class _CpuBaseline:
         self.at, self.cpu_s = usage.samples[-1].at, usage.samples[-1].cpu_s
         self.main_s, self.main_waits = usage.main_s, usage.main_waits
         self.since = self.at
-        if run.usage.gpus is not None and run.usage.gpus.works:
+        if run.usage.gpus.works:
             self.computes = True
         elif run.answers_for_progress:
             silent_since = run.main_thread.silent_since
@@ -288,7 +288,7 @@ class HangWatch:
 
     def _find_busy_gpus(self, view: View) -> list[Finding]:
         """Return a finding on GPUs that work while others wait for them, if it is due."""
-        if all(run.usage.gpus is None for run in self._state.running):
+        if not any(run.usage.gpus.latest for run in self._state.running):
             return []
         from mcjax_launch.diagnosis.findings.gpus import some_work
 

@@ -107,7 +107,7 @@ def _format_rank_use(run: RankRun, now: float) -> str:
     kib = run.usage.samples[-1].rss_kib if run.usage.samples else None
     parts = ["" if many is None else f"{many:.1f} cores", "" if kib is None else format_memory(kib)]
     text = f"{parts[0]:>10}  {parts[1]:>8}"
-    if run.usage.gpus is not None and run.usage.gpus.latest:
+    if run.usage.gpus.latest:
         from mcjax_launch.runs.gpu_use import describe_gpus
 
         text += f"  {describe_gpus(run.usage.gpus.latest)}"
@@ -226,14 +226,17 @@ def format_job_use(state: RunState, now: float) -> str:
         run.process_id: many for run in running if (many := compute_used_cores(run)) is not None
     }
     if used_by:
-        busy = [rank for rank, many in used_by.items() if many > BUSY or _uses_gpu(state, rank)]
+        busy = [
+            rank
+            for rank, many in used_by.items()
+            if many > BUSY or state.ranks[rank].usage.gpus.works
+        ]
         used = f", {sum(used_by.values()):.1f} cores" if busy else ""
         parts.append(_format_busy_ranks(busy, len(runs)) + used)
         last = [run.usage.samples[-1] for run in running if run.usage.samples]
         parts.append(format_memory(sum(sample.rss_kib for sample in last)))
-    on_gpus = [run for run in running if run.usage.gpus is not None and run.usage.gpus.latest]
-    if on_gpus:
-        parts.append(_describe_job_gpus(on_gpus))
+    if any(run.usage.gpus.latest for run in running):
+        parts.append(_describe_job_gpus(running))
     if programs := describe_programs(running, now):
         parts.append(programs)
     printed_at = state.activity.printed_at
@@ -242,21 +245,11 @@ def format_job_use(state: RunState, now: float) -> str:
     return " | ".join(parts)
 
 
-def _uses_gpu(state: RunState, rank: int) -> bool:
-    gpus = state.ranks[rank].usage.gpus
-    return gpus is not None and gpus.works
-
-
 def _describe_job_gpus(runs: Sequence[RankRun]) -> str:
     """Describe the GPUs that these ranks use, each GPU once, as all processes use it."""
     from mcjax_launch.runs.gpu_use import describe_gpus
 
-    uses = [
-        (run.host, gpu)
-        for run in runs
-        for gpu, _ in (run.usage.gpus and run.usage.gpus.latest) or ()
-    ]
-    once = {(host, gpu.number): gpu for host, gpu in uses}
+    once = {(run.host, gpu.number): gpu for run in runs for gpu, _ in run.usage.gpus.latest}
     return describe_gpus([(gpu, None) for gpu in once.values()])
 
 

@@ -241,19 +241,13 @@ def _make_rank(run: RankRun, state: RunState, culprit: int | None) -> Json:
 
 def _make_gpus(run: RankRun, began_at: float, most: int) -> Json:
     """Return the record of a rank's GPUs; with at most `most` samples."""
-    if (used := run.usage.gpus) is None:
-        return {
-            "gpus": run.share.gpus or None,
-            "gpu_use": [],
-            "gpu_peak_mib": None,
-            "gpu_samples": [],
-        }
+    used = run.usage.gpus
     found = ",".join(str(gpu.number) for gpu, _ in used.latest)
     samples = used.samples[:: -(-len(used.samples) // most) or 1]
     return {
         "gpus": run.share.gpus or found or None,
         "gpu_use": used.list_rows(),
-        "gpu_peak_mib": used.peak_mib,
+        "gpu_peak_mib": used.peak_mib if used.latest else None,
         "gpu_samples": [
             [
                 round(s.at - began_at, 3),

@@ -10,9 +10,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from enum import Enum
+from typing import TYPE_CHECKING
 
-from mcjax_launch.wire.messages import GpuUse, RankOnGpu
 from mcjax_launch.wire.value import Changing, Value, field
+
+if TYPE_CHECKING:
+    from mcjax_launch.wire.messages import GpuUse, RankOnGpu
 
 # A program that only spins keeps a GPU busy for at least this percentage of the time.
 _SPINS = 95.0

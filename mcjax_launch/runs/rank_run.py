@@ -6,6 +6,7 @@ import signal
 from enum import Enum, auto
 from typing import TYPE_CHECKING
 
+from mcjax_launch.runs.gpu_use import RankGpus
 from mcjax_launch.wire.exit_status import compute_exit_status
 from mcjax_launch.wire.hook_messages import (
     Backend,
@@ -23,7 +24,6 @@ from mcjax_launch.wire.hook_messages import (
 from mcjax_launch.wire.value import Changing, Value, field
 
 if TYPE_CHECKING:
-    from mcjax_launch.runs.gpu_use import RankGpus
     from mcjax_launch.runs.spmd import RanProgram
 
 # --- stages of a job ---
@@ -300,7 +300,7 @@ class RankResources(Changing):
         cpu_s, peak_kib: processor seconds and peak memory of its own process; None until its end.
         main_s, main_waits: processor seconds and number of waits of the main threads of its Python
             processes, at the last sample.
-        gpus: its use of GPUs; None if its host has reported none.
+        gpus: its use of GPUs; without contents if its host has reported none.
 
     """
 
@@ -310,7 +310,7 @@ class RankResources(Changing):
     peak_kib: int | None = None
     main_s: float = 0.0
     main_waits: int = 0
-    gpus: RankGpus | None = None
+    gpus: RankGpus = field(default_factory=RankGpus)
 
     def add(
         self, sample: Sample, main_s: float, main_waits: int, since: float, spins: bool
@@ -472,8 +472,8 @@ class RankRun(Changing):
             has_computed: True if the rank has used processors.
 
         """
-        if (gpus := self.usage.gpus) is not None and (gpus.works or gpus.waits):
-            return gpus.works
+        if self.usage.gpus.works or self.usage.gpus.waits:
+            return self.usage.gpus.works
         return has_computed and not self.answers_for_progress
 
     @property

@@ -195,16 +195,12 @@ class RunState(Changing):
     def record_usage(self, usage: Usage, at: float) -> None:
         """Record the resource usage of a host's ranks, as reported by its agent."""
         self.activity.usage_at = at
-        if usage.gpus:
-            from mcjax_launch.runs.gpu_use import RankGpus  # only ranks on GPUs need it
         for used in usage.ranks:
             run = self.ranks[used.rank]
             uses = [
                 (gpu, mine) for gpu in usage.gpus for mine in gpu.ranks if mine.rank == used.rank
             ]
-            if uses and run.usage.gpus is None:
-                run.usage.gpus = RankGpus()
-            if run.usage.gpus is not None:
+            if uses or run.usage.gpus.latest:
                 run.usage.gpus.record(uses, at, is_alone=self.num_processes == 1)
             sample = Sample(at, used.cpu_s, used.rss_kib)
             since, spins = run.process.started_at or 0.0, run.compilations.on_accelerator
@@ -220,13 +216,10 @@ class RunState(Changing):
 
     def record_exhaustion(self, rank: int, at: float) -> bool:
         """Record that a rank finds no memory on a GPU; return False if that was known."""
-        from mcjax_launch.runs.gpu_use import RankGpus
-
-        run = self.ranks[rank]
-        run.usage.gpus = run.usage.gpus or RankGpus()
-        is_new = run.usage.gpus.exhausted_at is None
+        gpus = self.ranks[rank].usage.gpus
+        is_new = gpus.exhausted_at is None
         if is_new:
-            run.usage.gpus.exhausted_at = at
+            gpus.exhausted_at = at
         return is_new
 
     def record_question(self, ranks: Iterable[int], at: float) -> None:

@@ -53,7 +53,7 @@ class Job:
 
     def activities(self) -> list[GpuActivity | None]:
         runs = self.state.ranks.values()
-        return [run.usage.gpus.activity if run.usage.gpus else None for run in runs]
+        return [run.usage.gpus.activity for run in runs]
 
     @property
     def words(self) -> list[str]:
@@ -123,7 +123,6 @@ def test_rank_that_works_on_any_gpu_works() -> None:
     job.report(use(0, SPINS, 0), use(1, MATRICES, 0))
     job.report(use(0, SPINS, 0), use(1, CONTEXT, 0))
     assert job.activities()[0] is WAITS
-    assert job.state.ranks[0].usage.gpus is not None
     assert job.state.ranks[0].usage.gpus.since == 2.0
 
 

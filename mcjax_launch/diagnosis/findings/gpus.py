@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from mcjax_launch.diagnosis.view import Finding, View
 from mcjax_launch.ranks import format_ranks, group_by_key
-from mcjax_launch.runs.gpu_use import GpuActivity, RankGpus
+from mcjax_launch.runs.gpu_use import GpuActivity
 from mcjax_launch.runs.rank_run import RankRun
 from mcjax_launch.runs.spmd import format_title
 from mcjax_launch.wire.messages import GpuUse
@@ -26,9 +26,9 @@ _MOST_HOLDERS = 4
 def doing(view: View) -> Iterator[Finding]:
     """Find which ranks' GPUs wait in a collective, which work, and which are idle."""
     known = [
-        (gpus.activity, run)
+        (activity, run)
         for run in view.state.running
-        if (gpus := run.usage.gpus) is not None and gpus.activity is not None
+        if (activity := run.usage.gpus.activity) is not None
     ]
     groups = group_by_key(known)
     words = [
@@ -46,7 +46,7 @@ def doing(view: View) -> Iterator[Finding]:
 
 def some_work(view: View) -> Iterator[Finding]:
     """Find that GPUs of some ranks have waited in a collective while others have worked."""
-    gpus = [run.usage.gpus for run in view.state.running if run.usage.gpus is not None]
+    gpus = [run.usage.gpus for run in view.state.running]
     waiting, working = [each for each in gpus if each.waits], [each for each in gpus if each.works]
     if waiting and working:
         for finding in doing(view):
@@ -58,9 +58,7 @@ def memory_taken(view: View) -> Iterator[Finding]:
     known = [
         ((run.host, gpu.number), (run.process_id, used.exhausted_at, gpu))
         for run in view.runs
-        if (used := run.usage.gpus) is not None
-        and used.exhausted_at is not None
-        and (gpu := used.fullest) is not None
+        if (used := run.usage.gpus).exhausted_at is not None and (gpu := used.fullest) is not None
     ]
     for (host, number), found in group_by_key(known).items():
         ranks, times, gpus = zip(*found, strict=True)
@@ -74,7 +72,7 @@ def _describe_holders(view: View, host: str, gpu: GpuUse) -> str:
     held = {
         run.process_id: mine.mib
         for run in view.runs
-        if run.usage.gpus is not None and run.host == host
+        if run.host == host
         for other, mine in run.usage.gpus.latest
         if other.number == gpu.number and mine.mib is not None
     }
@@ -96,7 +94,7 @@ def _describe_group(
     kind: GpuActivity, runs: Sequence[RankRun], now: float, *, is_first: bool
 ) -> str:
     """Describe what these ranks' GPUs do: "rank 3's GPU has been busy for 40 s in jit(step)"."""
-    of_runs: list[RankGpus] = [run.usage.gpus for run in runs if run.usage.gpus is not None]
+    of_runs = [run.usage.gpus for run in runs]
     ranks, several = format_ranks(_list_ranks(runs)), sum(len(each.latest) for each in of_runs) > 1
     if len(runs) > 1:
         name = f"GPUs of {ranks}" if is_first else f"those of {ranks}"
