@@ -30,6 +30,7 @@ from .command import find_chosen_python, list_python_names, make_argv, make_envi
 TYPE_CHECKING = False  # as typing's own, without importing it: an agent's start is waited for
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
+    from typing import ClassVar
 
     from ....agent.part import HostAgent
     from ....wire.codec import Message
@@ -46,27 +47,13 @@ _LOCKS = (
 )
 
 
-class _Remembered:
-    """Facts that this process remembers from one run to the next (--watch, --max-restarts).
-
-    Attributes:
-        name: name of the last stamp; "" before the first.
-        stamp: the stamp.
-        own: this process's own values of the variables that the command has changed.
-
-    """
-
-    def __init__(self) -> None:
-        self.name = ""
-        self.stamp: Stamp | None = None
-        self.own: dict[str, str | None] = {}
-
-
-_remembered = _Remembered()
-
-
 class SetupCommand(AgentPart, HostChanges):
     """Part that runs the command, one job after the other on a host."""
+
+    # What this process remembers from one run to the next (--watch, --max-restarts): stamps by
+    # their names, and its own values of the variables that the command has changed.
+    _known: ClassVar[dict[str, Stamp]] = {}
+    _own: ClassVar[dict[str, str | None]] = {}
 
     def __init__(self, agent: HostAgent) -> None:
         super().__init__(agent)
@@ -109,8 +96,8 @@ class SetupCommand(AgentPart, HostChanges):
         except Unusable as error:
             self.agent.link.send(Refused(str(error), error.status))
             return
-        _set(_remembered.own)
-        _remembered.own = {}
+        _set(self._own)
+        self._own.clear()
         self._around = self._look_around(os.path.realpath(folder))
         try:
             self._folder = own_paths.make_cache_folder("setup", os.environ) if asked.keeps else ""
@@ -131,10 +118,9 @@ class SetupCommand(AgentPart, HostChanges):
 
     def _find_stamp(self) -> Stamp | None:
         """Return the stamp of a run of this process, or of any process, that still holds."""
-        if _remembered.name == self._around.name and _remembered.stamp is not None:
-            found: Stamp | None = _remembered.stamp
-        else:
-            found = None if self._asked.again else self._read_stamp(stamps.compute_oldest())
+        found = self._known.get(self._around.name)
+        if found is None and not self._asked.again:
+            found = self._read_stamp(stamps.compute_oldest())
         return found if found and self._around.has_not_changed_since(found) else None
 
     def _read_stamp(self, since: float) -> Stamp | None:
@@ -270,7 +256,7 @@ class SetupCommand(AgentPart, HostChanges):
             self._use(stamp, remark="it uses its folder, which is a new one at each start")
             return
         if not left:
-            _remembered.name, _remembered.stamp = self._around.name, stamp
+            self._known[self._around.name] = stamp
         self._use(stamp, remark=why or self._keep(stamp))
 
     def _keep(self, stamp: Stamp) -> str:
@@ -284,7 +270,7 @@ class SetupCommand(AgentPart, HostChanges):
     def _use(self, stamp: Stamp, *, skipped: bool = False, remark: str = "") -> None:
         """Take over the variables that the command has changed, for all that follows."""
         self._stamp = stamp
-        _remembered.own = {name: os.environ.get(name) for name in stamp.after}
+        self._own.update({name: os.environ.get(name) for name in stamp.after})
         _set(stamp.after)
         self._end(0, remark, skipped=skipped)
 
@@ -301,7 +287,8 @@ class SetupCommand(AgentPart, HostChanges):
         """Return the request, with the Python that the command has chosen."""
         around, pythons = self._around, list_python_names(wanted.pythons, self._around.folder)
         if pythons and self._asked.chooses_python:
-            after = around.get_environ_after(self._stamp)
+            changes = {} if self._stamp is None else self._stamp.after
+            after = around.get_environ_after(changes)
             chosen = find_chosen_python(around.command, around.folder, around.environ, after)
             pythons = (chosen,) if chosen else pythons
         return wanted.copy_with(pythons=pythons, env=self.drop_replaced(wanted.env))

@@ -57,16 +57,15 @@ class Stamp(Nested):
     """Record of a command that is done.
 
     Args:
-        inputs: checksum of what the command is known to read.
+        state: checksum of what the command is known to read, and of the names and versions of the
+            installed Python packages.
         made: entries of its folder that it has made.
-        packages: checksum of the names and versions of the installed Python packages.
         before, after: the values of the variables that it has changed; None for no such variable.
 
     """
 
-    inputs: str
+    state: str
     made: tuple[str, ...]
-    packages: str
     before: dict[str, str | None]
     after: dict[str, str | None]
 
@@ -118,8 +117,7 @@ class Surroundings:
         earlier_made = () if earlier is None else earlier.made
         made = tuple(sorted(entries - self._entries | entries.intersection(earlier_made)))
         before = {name: self.environ.get(name) for name in after}
-        stamp = Stamp(self._compute_inputs(), made, "", before, dict(after))
-        return stamp.copy_with(packages=self._compute_packages(stamp))
+        return Stamp(self._compute_state(after), made, before, dict(after))
 
     def depends_on_folder(self, stamp: Stamp) -> bool:
         """Return whether the command, which has just ended, has changed or named its folder."""
@@ -129,21 +127,21 @@ class Surroundings:
         named = _OWN_FOLDER.intersection(list_words(self.command))
         return bool(named) or any(self.folder in value for value in values)
 
-    def get_environ_after(self, stamp: Stamp | None) -> dict[str, str]:
+    def get_environ_after(self, after: Mapping[str, str | None]) -> dict[str, str]:
         """Return the variables as the command has changed them."""
-        changed = {**self.environ, **({} if stamp is None else stamp.after)}
+        changed = {**self.environ, **after}
         return {name: value for name, value in changed.items() if value is not None}
 
     def has_not_changed_since(self, stamp: Stamp) -> bool:
         """Return whether the command has nothing to do, as far as is known."""
         if any(self.environ.get(name) != value for name, value in stamp.before.items()):
             return False
-        if not self._entries.issuperset(stamp.made) or stamp.inputs != self._compute_inputs():
-            return False
-        return stamp.packages == self._compute_packages(stamp)
+        has_made = self._entries.issuperset(stamp.made)
+        return has_made and stamp.state == self._compute_state(stamp.after)
 
-    def _compute_inputs(self) -> str:
-        return _compute_checksum(self._iterate_inputs())
+    def _compute_state(self, after: Mapping[str, str | None]) -> str:
+        environ = self.get_environ_after(after)
+        return _compute_checksum([*self._iterate_inputs(), *self._iterate_installed(environ)])
 
     def _iterate_inputs(self) -> Iterator[str]:
         """Yield what the command is known to read: variables, files that it names, and locks."""
@@ -160,16 +158,15 @@ class Surroundings:
             yield f"{os.path.relpath(path, self.folder)} {_describe_file(path)}"
         yield "" if locks else self._sent
 
-    def _compute_packages(self, stamp: Stamp) -> str:
-        """Return a checksum of what is installed for each Python that a command may lead to."""
-        environ = self.get_environ_after(stamp)
+    def _iterate_installed(self, environ: Mapping[str, str]) -> Iterator[str]:
+        """Yield what is installed for each Python that a command may lead to."""
         path = environ.get("PATH", os.defpath)
         found = [find_executable(name, "", path) for name in ("python", "python3")]
         roots = [os.path.dirname(os.path.dirname(python)) for python in found if python]
         roots += [environ[name] for name in ("VIRTUAL_ENV", "CONDA_PREFIX") if name in environ]
         roots += [os.path.join(self.folder, ".venv"), os.path.expanduser("~/.local"), "/usr/local"]
-        pythons = [os.path.realpath(python) for python in found if python]
-        return _compute_checksum([*pythons, *_iterate_packages(dict.fromkeys(roots))])
+        yield from (os.path.realpath(python) for python in found if python)
+        yield from _iterate_packages(dict.fromkeys(roots))
 
 
 def _list_tree(folder: str) -> frozenset[tuple[str, int, int]]:
