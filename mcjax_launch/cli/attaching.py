@@ -47,7 +47,11 @@ def attach(options: Options) -> int:
         return exit_status.HOST_LOST if status is None else status
     if end == NOBODY_READS:
         return exit_status.READER_GONE
-    visiting.finish(lambda console: console.say(_format_return_hint(job)))
+    back = (
+        f"job {job.id} continues: mcjax-launch --attach {job.id} returns to it, "
+        f"mcjax-launch --stop {job.id} ends it"
+    )
+    visiting.finish(lambda console: console.say(back))
     return exit_status.compute_signal_status(end)
 
 
@@ -63,10 +67,3 @@ def _say_end(console: Console, job: DetachedJob) -> None:
         console.say(f"job {job.id} has ended with exit status {job.exit_status}: {job.end}")
     elif job.state == ENDED:
         console.note(f"job {job.id} has ended with exit status {job.exit_status}")
-
-
-def _format_return_hint(job: DetachedJob) -> str:
-    return (
-        f"job {job.id} continues: mcjax-launch --attach {job.id} returns to it, "
-        f"mcjax-launch --stop {job.id} ends it"
-    )

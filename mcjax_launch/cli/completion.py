@@ -8,7 +8,7 @@ import os
 import click
 from click.shell_completion import CompletionItem, ShellComplete, get_completion_class
 
-from mcjax_launch.cli.words import with_values
+from mcjax_launch.cli.words import divide_words
 from mcjax_launch.errors import LaunchError
 
 Items = list[CompletionItem[str]]
@@ -42,8 +42,9 @@ def _make_completer_class(kind: type[ShellComplete]) -> type[ShellComplete]:
             args = _without_equals(args)
             if args[-1:] == [_ATTACH]:  # whose value may be left out, but stands before no PROGRAM
                 return complete_jobs(incomplete)
-            args = with_values(args, self.cli.params)
-            context = self.cli.make_context("", list(args), resilient_parsing=True)
+            own, rest = divide_words(args, self.cli.params)
+            args = own + rest
+            context = self.cli.make_context("", [*args], resilient_parsing=True)
             if context.params["program"] or "--" in args:
                 return complete_files(incomplete)
             found: Items = super().get_completions(args, incomplete)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import itertools
+from collections.abc import Sequence
 from typing import Any
 
 import click
@@ -92,7 +93,7 @@ def _find_option(after: Sequence[str]) -> str:
     keys = [get_group_key(title) for title in GROUPS]
     if word.lower() in ("", *keys, COMMON, ALL):
         return ""
-    for option in _list_options():
+    for option in itertools.chain.from_iterable(GROUPS.values()):
         if name in {other.lstrip("-") for other in option.opts}:
             return max(option.opts, key=len)
     if not word.startswith("-") and not name.replace("-", "").isalpha():
@@ -101,10 +102,6 @@ def _find_option(after: Sequence[str]) -> str:
     raise click.UsageError(
         f"--help {word}: no such option or group of options; there are {there_are}"
     )
-
-
-def _list_options() -> Iterator[ClickOption]:
-    return (option for options in GROUPS.values() for option in options)
 
 
 def _show_examples(context: click.Context, _: click.Parameter, asked: bool) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import termios
 from collections.abc import Callable
+from functools import cache
 
 from mcjax_launch.cli.watched import find_watched, list_written_paths
 from mcjax_launch.diagnosis.attempt import JobOutcome
@@ -58,7 +59,7 @@ class WatchedJob:
     def __init__(self, options: Options, run: Run, say: Say) -> None:
         note = _ignore if options.quiet else say
         self._options, self._run, self._say = options, run, say
-        self._note_once = _make_say_once(note)
+        self._note_once = cache(note)  # not again what has been printed
         job, self._hosts = ready.find(options, os.environ, self._note_once)
         # An import server serves all runs, and has one hash seed.
         self._job = job.copy_with(hash_seed=int.from_bytes(os.urandom(4), "big"))
@@ -120,18 +121,6 @@ def _is_at_terminal() -> bool:
         return os.tcgetpgrp(0) == os.getpgrp()
     except OSError:  # no terminal, or that of another session
         return False
-
-
-def _make_say_once(say: Say) -> Say:
-    """Return a function that prints a line unless it has printed the same line before."""
-    said: set[str] = set()
-
-    def say_once(line: str) -> None:
-        if line not in said:
-            said.add(line)
-            say(line)
-
-    return say_once
 
 
 def _ignore(message: str) -> None:

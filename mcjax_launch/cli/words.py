@@ -55,19 +55,13 @@ HELP = "--help"
 _ONCE = frozenset(option.long for option in Options.declared.values() if option.once)
 
 
-def with_values(words: Sequence[str], params: Sequence[click.Parameter]) -> list[str]:
-    """Return the words of a command line, with a default added to options without their value.
-
-    Click itself cannot distinguish an optional value from PROGRAM.
-    """
-    own, rest = divide_words(words, params)
-    return own + rest
-
-
 def divide_words(
     words: Sequence[str], params: Sequence[click.Parameter]
 ) -> tuple[list[str], list[str]]:
-    """Divide a command line into the options' words, as `with_values` does, and PROGRAM's words."""
+    """Divide a command line into the options' words and PROGRAM's words.
+
+    Options without their optional value get a default, as click cannot distinguish it from PROGRAM.
+    """
     options = {name: param for param in params for name in param.opts if name.startswith("-")}
     done: list[str] = []
     ahead = list(words)

@@ -3,7 +3,7 @@
 from records import run_of
 
 from mcjax_launch.cli.command import command
-from mcjax_launch.cli.words import with_values
+from mcjax_launch.cli.words import divide_words
 from mcjax_launch.diagnosis.announcer import Announcer
 from mcjax_launch.features.debugging.messages import JOB_ENDS
 from mcjax_launch.features.debugging.queue import (
@@ -151,5 +151,6 @@ def test_omitted_value_of_pdb_is_filled_in() -> None:
         "-x --pdb a.py": "-x --pdb a.py",
         "-m --pdb a": "-m --pdb=all a",
     }
-    found = {words: with_values(words.split(), command.params) for words in filled}
+    divided = {words: divide_words(words.split(), command.params) for words in filled}
+    found = {words: [*own, *rest] for words, (own, rest) in divided.items()}
     assert {words: " ".join(given) for words, given in found.items()} == filled
