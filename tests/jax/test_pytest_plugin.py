@@ -12,6 +12,8 @@ import pytest
 from jobs import Jobs
 
 pytest_plugins = ["pytester"]
+# Ranks are started a dozen times in a session, which takes minutes on a busy machine.
+pytestmark = pytest.mark.timeout(660)
 
 HEAD = """
 import os, sys, time
@@ -39,7 +41,7 @@ class Session:
 
     def run(self, *args: str) -> pytest.RunResult:
         plugin = ("-p", "mcjax_launch.pytest_plugin")
-        return self.pytester.runpytest_subprocess(*plugin, *args, timeout=100)
+        return self.pytester.runpytest_subprocess(*plugin, *args, timeout=600)
 
 
 @pytest.fixture

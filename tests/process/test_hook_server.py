@@ -8,6 +8,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -74,7 +75,8 @@ class Server:
             process.say(message)
         return process
 
-    def start(self, program: str) -> "subprocess.Popen[bytes]":
+    @contextmanager
+    def start(self, program: str) -> "Iterator[subprocess.Popen[bytes]]":
         """Start a real process with a hook that runs this text as rank 1, and prints `ready`."""
         site = Path(mcjax_launch.__file__).parent / "hook" / "site"
         settings = {
@@ -84,21 +86,26 @@ class Server:
         }
         command = [sys.executable, "-c", program]
         env = {**os.environ, **settings}
-        process = subprocess.Popen(command, env=env, stdout=subprocess.PIPE)
-        assert process.stdout is not None
-        assert process.stdout.readline() == b"ready\n"
-        return process
+        with subprocess.Popen(command, env=env, stdout=subprocess.PIPE) as process:
+            assert process.stdout is not None
+            try:
+                assert process.stdout.readline() == b"ready\n"
+                yield process
+            finally:
+                process.kill()
 
     def collect(self, all_threads: bool) -> Stacks:
-        """Collect the stacks of rank 1's process as an agent does."""
+        """Collect the stacks of rank 1's process as an agent does, again if it is starved."""
         collected: list[Stacks] = []
         dump = StackDump(collected.extend, NativeDump(Loop(), lambda message: None))
-        questions = [StackQuestion(hook, all_threads) for hook in self.hooks.list_stack_sources()]
-        dump.begin(questions, time.monotonic())
-        while dump.deadline is not None:
+        while not collected:
             self.read()
-            dump.expire(time.monotonic())
-            time.sleep(0.001)
+            [hook] = self.hooks.list_stack_sources()  # none has ended
+            dump.begin([StackQuestion(hook, all_threads)], time.monotonic())
+            while dump.deadline is not None:
+                self.read()
+                dump.expire(time.monotonic())
+                time.sleep(0.001)
         [stacks] = collected
         return stacks
 
@@ -294,7 +301,6 @@ def test_process_that_runs_python_survives_its_dumps(
             assert process.poll() is None
             assert stacks.text.startswith(OWN)
             assert stacks.text.endswith("in <module>")
-        process.kill()
 
 
 WAITS = {
@@ -312,13 +318,12 @@ WAITS = {
 def test_stack_arrives_whatever_the_main_thread_does(
     server: Server, program: str, innermost: str, all_threads: bool
 ) -> None:
-    with server.start(f"\nprint('ready', flush=True)\n{program}") as process:
+    with server.start(f"\nprint('ready', flush=True)\n{program}"):
         for _ in range(2):
             stacks = server.collect(all_threads)
             assert stacks.text.splitlines()[1] == f'  File "<string>", {innermost}'
             may_run = innermost.endswith("lambda>") or program.startswith(("pow", "while"))
             assert stacks.text.startswith(OWN) or (all_threads and not may_run)
-        process.kill()
 
 
 DUMPED_TWICE = """

@@ -13,7 +13,7 @@ import psutil
 
 import mcjax_launch
 
-_HUNG_S = 120
+_HUNG_S = 300
 _LONGEST_S = 1.0
 _RANKS = 3
 # Rank R does it after T seconds; all others go on to what follows.

@@ -14,11 +14,12 @@ from typing import Any
 
 import psutil
 import pytest
-from jobs import PROGRAMS, Jobs, eventually
+from jobs import LIMIT_S, PROGRAMS, Jobs, eventually
 from remote import FAKE_SSH
 
 import mcjax_launch
 from mcjax_launch import CallFailed, JobFailed, LaunchError
+from mcjax_launch.api import call_progress
 from mcjax_launch.api.calls import CallChannel
 
 pytestmark = pytest.mark.usefixtures("called")
@@ -288,6 +289,13 @@ class Ready:
             assert self._semaphore.acquire(timeout=60)
 
 
+@pytest.fixture
+def patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ranks that a busy machine starves are given time to react."""
+    monkeypatch.setattr(call_progress, "INTERRUPT_S", LIMIT_S)
+
+
+@pytest.mark.usefixtures("patient")
 def test_interrupt_ends_the_call(called: Any) -> None:
     ready = Ready(2)
     with session(on_line=ready.hear) as ranks:
@@ -302,6 +310,7 @@ def test_interrupt_ends_the_call(called: Any) -> None:
         assert ranks.exec("kept") == [7, 7, 7]
 
 
+@pytest.mark.usefixtures("patient")
 def test_ctrl_c_interrupts_the_call() -> None:
     ready = Ready(3)
     with session(on_line=ready.hear) as ranks:
@@ -320,6 +329,7 @@ def test_ctrl_c_interrupts_the_call() -> None:
         assert ranks.exec("kept") == [7, 7, 7]
 
 
+@pytest.mark.usefixtures("patient")
 @pytest.mark.parametrize("is_late", [False, True])
 def test_interrupt_while_a_call_is_handed_over_leaves_no_answer_behind(
     monkeypatch: pytest.MonkeyPatch, is_late: bool
@@ -368,6 +378,7 @@ def test_calls_are_awaited(called: Any) -> None:
     asyncio.run(main())
 
 
+@pytest.mark.usefixtures("patient")
 def test_cancelling_interrupts_the_call() -> None:
     async def main() -> None:
         loop, ready = asyncio.get_running_loop(), asyncio.Event()
