@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from ..wire.hook_messages import Failed, Raised
     from .agent_link import AgentLink
     from .failed_tests import FailedTests
-    from .failure import UnhandledErrors
     from .part import Parts
 
 # --- noticing what ends a program, without disturbing it ---
@@ -102,8 +101,10 @@ def _as_exit(*args: Any) -> tuple[Any, ...]:
 class Exits:
     """Reporter of failures that end the program.
 
-    `joined` is True while the process is in the job, from initialize() to shutdown(): JAX then
-    delays its exit.
+    Attributes:
+        joined: True while the process is in the job, from initialize() to shutdown(): JAX then
+            delays its exit.
+        has_failed: True once the failure with which this process will end is reported.
 
     Args:
         link: the link to the agent.
@@ -122,12 +123,11 @@ class Exits:
         self._parts = parts
         self._link = link
         self._failed = failed
-        self._reported = False
+        self.has_failed = False
         self._over = False
         self._main_thread = _thread.get_ident()
         # The main thread's outermost frame, from initialize() on: the program ends with it.
         self._outermost: FrameType | None = None
-        self._unhandled: UnhandledErrors | None = None
         self._tests: FailedTests | None = None
         # The last exception that a program such as `coverage run` has caught and shown.
         self._shown: Raised | None = None
@@ -140,20 +140,6 @@ class Exits:
 
             self._tests = FailedTests(self._link)
         return self._tests
-
-    @property
-    def has_failed(self) -> bool:
-        """True once the failure with which this process will end is reported."""
-        return self._reported
-
-    @property
-    def unhandled(self) -> UnhandledErrors:
-        """Reporter of exceptions that do not end the program."""
-        if self._unhandled is None:
-            from .failure import UnhandledErrors
-
-            self._unhandled = UnhandledErrors(self._link, lambda: self._outermost is not None)
-        return self._unhandled
 
     def install(self) -> None:
         """Watch uncaught exceptions and exits, from the program's first line on."""
@@ -168,18 +154,15 @@ class Exits:
         import atexit
         import threading
 
-        from . import (
-            failure,  # noqa: F401  # now: the program may become a user who may not read it
-            lost_interrupts,
-        )
+        # failure now: the program may become a user who may not read it
+        from . import failure, lost_interrupts
 
         if self._outermost is not None:
             return
         lost_interrupts.raise_again()
         self._outermost = _find_outermost(sys._current_frames()[self._main_thread])
         watch_hard_exits(self._handle_hard_exit)
-        self.unhandled.watch_threads()
-        self.unhandled.watch_callbacks()
+        failure.UnhandledErrors(self._link, lambda: self._outermost is not None).watch()
         if self._link.is_of_this_process:
             self._link.dump_stacks_on_crash()
         # Called when the main thread has ended, before Python waits for other threads.
@@ -192,14 +175,13 @@ class Exits:
         is_fine = code is None or (isinstance(code, int) and not code & 0xFF)
         if self._over or is_fine or _thread.get_ident() != self._main_thread:
             return
-        try:
+
+        def report() -> None:
             from . import failure
 
             self._report(failure.describe_exit(code, error, self._outermost, joined=self._in_job))
-        except ImportError:  # the program may have become a user who may not read us
-            pass
-        except Exception as error:
-            self._failed(error)
+
+        self._try(report)
 
     def _handle_hard_exit(self, code: int) -> None:
         """Report an os._exit() with a failure status, in any thread or in the program's excepthook.
@@ -208,16 +190,15 @@ class Exits:
         """
         if not self._link.is_of_this_process or not code & 0xFF:
             return
-        try:
+
+        def report() -> None:
             from . import failure, user_lines
 
             error = sys.exc_info()[1] or self._find_uncaught()
             frame = user_lines.find_current_frame()
             self._report(failure.describe_hard_exit(code, error, frame))
-        except ImportError:  # the program may have become a user who may not read us
-            pass
-        except Exception as error:
-            self._failed(error)
+
+        self._try(report)
 
     def _find_uncaught(self) -> BaseException | None:
         """Return the exception if the program's own excepthook is running for one; else None."""
@@ -234,8 +215,9 @@ class Exits:
         """Report an exception passed to sys.excepthook, if it has ended the program."""
         if self._outermost is None and issubclass(kind, KeyboardInterrupt):
             return  # a report's imports would make Python forget to die of the signal
-        try:
-            if self._reported:
+
+        def report() -> None:
+            if self.has_failed:
                 return
             from . import failure
             from .part import DebuggerPart
@@ -247,10 +229,8 @@ class Exits:
             if traceback is not None and debuggers is not None:
                 debuggers.on_failure(value, traceback)
             self._report(failure.describe_exception(kind, value, traceback, joined=self._in_job))
-        except ImportError:  # the program may have become a user who may not read us
-            pass
-        except Exception as error:  # the program must not fail for the hook
-            self._failed(error)
+
+        self._try(report)
 
     def _handle_shutdown(self) -> None:
         """Report the uncaught exception now if the program has replaced our sys.excepthook."""
@@ -274,12 +254,21 @@ class Exits:
 
     # --- reports ---
 
+    def _try(self, report: Callable[[], object]) -> None:
+        """Call a function; the program must not fail for the hook."""
+        try:
+            report()
+        except ImportError:  # the program may have become a user who may not read us
+            pass
+        except Exception as error:
+            self._failed(error)
+
     def _report(self, failed: Failed) -> None:
         """Report once the failure with which this process will end; do nothing for status 0."""
-        if failed.status and not self._reported:
+        if failed.status and not self.has_failed:
             from . import exit_barrier, failure
 
-            self._reported = True
+            self.has_failed = True
             cause = {} if self._tests is None else self._tests.as_cause()
             if not cause and self._shown is not None:
                 cause = {"handled": self._shown}

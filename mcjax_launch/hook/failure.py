@@ -356,8 +356,9 @@ class UnhandledErrors:
         self._is_wanted = is_wanted
         self._count = 0
 
-    def watch_threads(self) -> None:
-        """Report exceptions that end threads from now on."""
+    def watch(self) -> None:
+        """Report exceptions that end threads, and those in JAX's callbacks, which JAX only logs."""
+        import logging
         import threading
 
         def prepare(*args: Any) -> tuple[Any, ...]:
@@ -367,11 +368,6 @@ class UnhandledErrors:
             return args
 
         threading.excepthook = CallableProxy(threading.excepthook, prepare, "threading")
-
-    def watch_callbacks(self) -> None:
-        """Report exceptions in JAX's callbacks from now on; JAX only logs them."""
-        import logging
-
         for name in _LOGGERS:
             logging.getLogger(name).addFilter(self._handle_log_record)
 
