@@ -230,7 +230,7 @@ def test_each_role_of_a_thread_has_one_sequence_over_a_mesh(tmp_path: Path) -> N
         thread = threading.Thread(target=lambda: others.append(file.get_sequence(first)))
         thread.start()
         thread.join()
-        assert file.get_sequence(first) is file.get_main_sequence(first) is main
+        assert file.get_sequence(first) is file.get_sequence(first, file.main) is main
     assert {other.index for other in others} == {1}
     assert file.get_sequence(second).index == 2
     assert len(sent) == 3

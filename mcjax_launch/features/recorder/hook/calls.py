@@ -21,6 +21,7 @@ from types import BuiltinFunctionType, FunctionType, MethodType
 from ....hook import jax_internals
 from ....hook.wrapping import wrap_like
 from ....wire.source_lines import is_jax
+from ....wire.value import Value
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -50,14 +51,11 @@ _MISS = "cache_miss"
 _LOCAL = ()
 
 
-class _Outcome:
+class _Outcome(Value):
     """Program that a call runs over a mesh, with its entry."""
 
-    __slots__ = ("entry", "mesh")
-
-    def __init__(self, entry: int, mesh: Mesh) -> None:
-        self.entry = entry
-        self.mesh = mesh
+    entry: int
+    mesh: Mesh
 
 
 class _Learnt:
@@ -73,17 +71,6 @@ class _Learnt:
 
     """
 
-    __slots__ = (
-        "__weakref__",
-        "direct",
-        "functions",
-        "is_mixed",
-        "meshes",
-        "outcomes",
-        "text",
-        "unclear",
-    )
-
     def __init__(self, text: str) -> None:
         self.text = text
         self.functions: weakref.WeakSet[Any] = weakref.WeakSet()
@@ -98,27 +85,19 @@ class _Learnt:
 
     def learn(self, key: Any, outcome: _Outcome | None) -> None:
         """Record the outcome of a call whose first argument is of this kind."""
-        if key in self.outcomes and not _are_equal(self.outcomes[key], outcome):
+        if self.outcomes.get(key, outcome) != outcome:
             self.unclear.add(key)
         self.outcomes[key] = outcome
         if outcome is not None:
             self.meshes.add(outcome.mesh)
         outcomes = list(self.outcomes.values())
-        are_equal = not self.unclear and all(_are_equal(outcomes[0], each) for each in outcomes)
-        self.direct = outcomes[0] if are_equal else None
+        are_equal = not self.unclear and all(each == outcome for each in outcomes)
+        self.direct = outcome if are_equal else None
         self.is_mixed = not are_equal
-
-
-def _are_equal(first: _Outcome | None, second: _Outcome | None) -> bool:
-    if first is None or second is None:
-        return first is second
-    return first.entry == second.entry and first.mesh == second.mesh
 
 
 class _Run:
     """Run of a function by JAX's Python code, while it is under way."""
-
-    __slots__ = ("has_run", "key", "learnt")
 
     def __init__(self, learnt: _Learnt, key: Any) -> None:
         self.learnt = learnt
@@ -343,7 +322,8 @@ class Calls:
             return learnt
         if learnt.direct is None:
             return _LOCAL
-        return learnt.direct.entry, self._file.get_main_sequence(learnt.direct.mesh), learnt
+        sequence = self._file.get_sequence(learnt.direct.mesh, self._file.main)
+        return learnt.direct.entry, sequence, learnt
 
     def _set_states(self, learnt: _Learnt) -> None:
         state = self._make_state(learnt)
@@ -470,7 +450,7 @@ class Calls:
             self._learn(learnt, key, _Outcome(entry, mesh))
 
     def _learn(self, learnt: _Learnt, key: Any, outcome: _Outcome | None) -> None:
-        if key in learnt.outcomes and _are_equal(learnt.outcomes[key], outcome):
+        if key in learnt.outcomes and learnt.outcomes[key] == outcome:
             return
         learnt.learn(key, outcome)
         self._set_states(learnt)

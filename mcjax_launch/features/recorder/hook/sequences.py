@@ -169,15 +169,9 @@ class SequenceFile:
         """Begin new sequences: this process has left the job and joined again."""
         self._turn += 1
 
-    def get_sequence(self, mesh: Mesh) -> Sequence:
-        """Return the sequence of this thread over a mesh."""
-        return self._get(mesh, threading.get_ident())
-
-    def get_main_sequence(self, mesh: Mesh) -> Sequence:
-        """Return the sequence of the main thread over a mesh."""
-        return self._get(mesh, self.main)
-
-    def _get(self, mesh: Mesh, ident: int) -> Sequence:
+    def get_sequence(self, mesh: Mesh, ident: int = 0) -> Sequence:
+        """Return the sequence of a thread over a mesh: by default of this thread."""
+        ident = ident or threading.get_ident()
         place = mesh, "" if ident == self.main else _get_role(ident), self._turn
         sequence = self._known.get(place)
         if sequence is None:
