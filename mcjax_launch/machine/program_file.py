@@ -14,14 +14,6 @@ _BOM = b"\xef\xbb\xbf"
 _MACHINES = {3: "i386", 40: "arm", 62: "x86_64", 183: "aarch64", 21: "ppc64", 22: "s390x"}
 _MACHINES |= {8: "mips", 243: "riscv", 258: "loongarch"}
 _ZIP = b"PK\x03\x04"
-# First bytes of other formats.
-_FORMATS = (
-    (b"MZ", "is a program for Windows"),
-    (b"\xcf\xfa\xed\xfe", "is a program for macOS"),
-    (b"\xca\xfe\xba\xbe", "is a program for macOS, or a class of Java"),
-    (b"\xff\xfe", "is encoded in UTF-16; save it as UTF-8"),
-    (b"\xfe\xff", "is encoded in UTF-16; save it as UTF-8"),
-)
 
 
 # --- the line that names an interpreter ---
@@ -37,10 +29,11 @@ def explain_bad_first_line(name: str, file: str, cwd: str, path: str) -> str:
         path: value of PATH, in which `env` searches.
 
     """
-    line = _read_first_line(file)
-    if line is None:
+    head = _read(file, _HEAD)
+    if not head.startswith(b"#!"):
         return ""
-    words = [word for word in os.fsdecode(line[2:]).replace("\t", " ").split(" ") if word]
+    line = head[2:].partition(b"\n")[0]
+    words = [word for word in os.fsdecode(line).replace("\t", " ").split(" ") if word]
     if not words:
         return f"its first line, #!, names no interpreter{_suggest_run(name, file)}"
     asked = _find_fragile_word(words)
@@ -55,12 +48,6 @@ def explain_bad_first_line(name: str, file: str, cwd: str, path: str) -> str:
     if os.path.isdir(interpreter) or not os.access(interpreter, os.X_OK):
         return f"its first line names {words[0]}, which is not executable{_suggest_run(name, file)}"
     return ""
-
-
-def _read_first_line(file: str) -> bytes | None:
-    """Return the `#!` line of a file, without its line end; None if it has no such line."""
-    head = _read(file, _HEAD)
-    return head.partition(b"\n")[0] if head.startswith(b"#!") else None
 
 
 def _find_fragile_word(words: list[str]) -> str:
@@ -132,9 +119,8 @@ def explain_exec_refusal(name: str, file: str, code: int) -> str:
         return f"has a byte-order mark before its #!; {cure}"
     if not head:
         return "is empty"
-    known = next((what for mark, what in _FORMATS if head.startswith(mark)), "")
-    if known or b"\0" in head:
-        return known or "has a format that this host cannot run"
+    if b"\0" in head:
+        return "has a format that this host cannot run"
     return f"has no #! line{_suggest_run(name, file)}"
 
 

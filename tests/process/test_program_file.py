@@ -53,8 +53,6 @@ REFUSED: dict[str, tuple[bytes, str, str]] = {
         "has a byte-order mark before its #!; remove it with ",
         r"sed -i '1s/^\xef\xbb\xbf//' './a b'",
     ),
-    "UTF-16": ("#!/bin/sh\n".encode("utf-16"), "is encoded in UTF-16; save it as UTF-8", ""),
-    "Windows": (b"MZ\x90\0", "is a program for Windows", ""),
     "empty": (b"", "is empty", ""),
     "another processor": (b"", "is built for s390x, and this host is {here}", ""),
     "cut short": (b"\x7fELF\2\1\1\0", "is damaged or cut short", ""),
