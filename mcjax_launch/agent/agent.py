@@ -110,9 +110,12 @@ class Agent:
         self.pids: dict[int, int] = {}
         self.prepared: HostPreparation | None = None
         self._staging = Staging(folder)
-        path = os.path.join(folder, "hook")
         self.hooks = HookServer(
-            path, loop, self._is_main, self._on_hook_message, self._on_hook_loss
+            os.path.join(folder, "hook"),
+            loop,
+            lambda pid, rank: self.pids.get(pid) == rank,
+            self._on_hook_message,
+            self._on_hook_loss,
         )
         self._stacks = StackDump(self._send_stacks, NativeDump(loop, self.link.send))
         self._memory: OutOfMemory | None = None
@@ -238,7 +241,9 @@ class Agent:
         """End the ranks, because the launcher is gone; permit unlimited output, so none blocks."""
         self.stays = False
         self.streams.add_credit(_ENDLESS)
-        self._end_early()
+        self._perform(self.supervisor.abandon(time.monotonic()))
+        if not self.pids:
+            self.reap()
 
     def _read_signals(self, signums: Iterable[int]) -> None:
         for signum in signums:
@@ -247,11 +252,6 @@ class Agent:
                 self.link.send(messages.Ending(signal.Signals(signum).name))
                 self._perform(self.supervisor.on_agent_signal(time.monotonic()))
         self.reap()
-
-    def _end_early(self) -> None:
-        self._perform(self.supervisor.abandon(time.monotonic()))
-        if not self.pids:
-            self.reap()
 
     def reap(self) -> None:
         """Handle and reap every ended child; carry out the supervisor's effects."""
@@ -267,7 +267,8 @@ class Agent:
                     system.reap(ended.pid)
                     self.changes.handle_end(ended.pid, ended.status)
             self._perform(self.supervisor.on_child_end())
-            if self._has_only_kept_left():
+            kept = self.starter.kept_pids
+            if kept and not self.pids and not self._list_unkept_descendants():
                 raise Childless
         except Childless:
             self._perform(self.supervisor.on_last_child_end())
@@ -282,11 +283,6 @@ class Agent:
         """Return the pids of all processes below this process, except the starter's that stay."""
         kept = self.starter.kept_pids
         return [pid for pid in system.list_descendants() if pid not in kept]
-
-    def _has_only_kept_left(self) -> bool:
-        return (
-            not self.pids and bool(self.starter.kept_pids) and not self._list_unkept_descendants()
-        )
 
     def _find_ended_child(self) -> EndedChild | None:
         self.starter.handle_ended_children()
@@ -340,9 +336,6 @@ class Agent:
     def _on_hook_loss(self, hook: HookConnection, features: Iterable[str]) -> None:
         for feature in features:
             self._load_part(feature).on_hook_loss(hook)
-
-    def _is_main(self, pid: int, rank: int) -> bool:
-        return self.pids.get(pid) == rank
 
     # --- what the launcher asks ---
 

@@ -239,7 +239,9 @@ class HostPreparation:
             return ""
         pythons = interpreter.find(wanted.pythons, os.environ.get("PATH", os.defpath))
         if not pythons:
-            raise Unusable(_explain_missing_python(wanted.pythons), NOT_FOUND)
+            tried = ", ".join(wanted.pythons)
+            cure = "set python= in the hosts file, or --python"
+            raise Unusable(f"no Python found (tried {tried}): {cure}", NOT_FOUND)
         if wanted.program:
             check_python_file(wanted.program, self._cwd, wanted.missing)
         program = wanted.program and os.path.join(self._cwd, wanted.program)
@@ -332,12 +334,6 @@ def _find_visible_gpus(wanted: Prepare) -> VisibleGpus:
     from ..machine import gpus  # few jobs need it
 
     return gpus.find_visible_gpus({**rank_environ.without_outer_job(os.environ), **wanted.env})
-
-
-def _explain_missing_python(tried: Sequence[str]) -> str:
-    """Return the error message for a host on which none of the tried Pythons was found."""
-    names = ", ".join(tried)
-    return f"no Python found (tried {names}): set python= in the hosts file, or --python"
 
 
 def choose_working_folder(chdir: str, given: bool, stage: str) -> str:

@@ -38,10 +38,8 @@ def measure_usage(
         cpu_s[rank] += process.cpu_s
         rss_kib[rank] += process.rss_kib
         if process.pid in pythons:
-            (used_s, waits), before = (
-                system.measure_main_thread(process.pid),
-                main.get(rank, (0.0, 0)),
-            )
+            used_s, waits = system.measure_main_thread(process.pid)
+            before = main.get(rank, (0.0, 0))
             main[rank] = used_s + before[0], waits + before[1]
     for pid, rank in ranks.items():
         if rank not in main:

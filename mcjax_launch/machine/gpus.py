@@ -152,7 +152,7 @@ def _list_nvidia_devices(root: str) -> tuple[list[Gpu], str]:
     found = _read_nvidia_gpus(root)
     if found is not None:
         return found, "/proc/driver/nvidia/gpus"
-    minors = [name for name in list_names(os.path.join(root, "dev")) if _is_device(name)]
+    minors = filter(_DEVICE_FILE.fullmatch, list_names(os.path.join(root, "dev")))
     return [Gpu(name) for name in minors if _may_open(root, name)], "/dev/nvidia*"
 
 
@@ -192,10 +192,6 @@ def _find_nvidia_cores(
     if len(models) > 1 and environ.get("CUDA_DEVICE_ORDER") != "PCI_BUS_ID":
         return ()
     return _read_near_cores([gpu.bus for gpu in there], root)
-
-
-def _is_device(name: str) -> bool:
-    return _DEVICE_FILE.fullmatch(name) is not None
 
 
 def _may_open(root: str, name: str) -> bool:

@@ -157,7 +157,7 @@ class CompileOnce(ProgramSource):
             self.link.send(message)
 
     def _get_jax_store(self) -> Store | None:
-        """Return a store inside the folder of JAX's own cache; None if that is not set up."""
+        """Return a store in the folder of JAX's own cache; None if there is none to be trusted."""
         config = sys.modules["jax._src.config"]
         try:
             folder = config.compilation_cache_dir.value
@@ -168,16 +168,10 @@ class CompileOnce(ProgramSource):
         except AttributeError:
             return None
         if folder not in self._of_jax:
-            self._of_jax[folder] = _make_store_beside(folder, size, least)
+            path = os.path.join(os.path.abspath(os.path.expanduser(folder)), _BESIDE_JAX)
+            store = Store(path, size if size > 0 else sys.maxsize, least)
+            self._of_jax[folder] = None if own_paths.explain_distrust(path) else store
         return self._of_jax[folder]
-
-
-def _make_store_beside(folder: str, size: int, least_s: float) -> Store | None:
-    """Return a store in the folder of JAX's own cache; None if the folder cannot be trusted."""
-    path = os.path.join(os.path.abspath(os.path.expanduser(folder)), _BESIDE_JAX)
-    if own_paths.explain_distrust(path):
-        return None
-    return Store(path, size if size > 0 else sys.maxsize, least_s)
 
 
 PART = CompileOnce

@@ -39,7 +39,6 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     import socket
     from collections.abc import Callable
-    from typing import NoReturn
 
     from ....hook.agent_link import AgentLink
 
@@ -87,23 +86,23 @@ class ImportServer:
             try:
                 check_options()
                 with self._layers:
-                    _customize(step_aside)
+                    _require(step_aside, "sitecustomize failed")
                     self._import(connection)
                 check_devices()
                 check_threads()
             except Unfit as unfit:
                 _send(connection, fork_messages.NotForked(str(unfit)[:_LONGEST_REASON]))
-                _leave()
+                os._exit(0)
             _send(connection, fork_messages.Imported(self._seconds))
             order = self._serve(connection)
         except BaseException as error:  # nothing may lead from here into the program
             sys.stderr.write(f"mcjax-launch: the import server failed: {error!r}; please report\n")
-            _leave(1)
+            os._exit(1)
         try:
             self._become(order)
         except BaseException as error:
             sys.stderr.write(f"mcjax-launch: a forked rank failed: {error!r}; please report\n")
-            _leave(1)
+            os._exit(1)
 
     # --- importing ---
 
@@ -136,7 +135,7 @@ class ImportServer:
 
     def _load(self, connection: socket.socket, name: str) -> None:
         _send(connection, fork_messages.ImportBegins(name, *self._dump_signals))
-        _import_module(name)
+        _require(lambda: __import__(name), f"cannot import {name}")
         loaded = self._modules[: self._modules.index(name) + 1]
         if all(get_package(module) == "jax" for module in loaded):
             _freeze()
@@ -151,7 +150,7 @@ class ImportServer:
             # With it come a rank's 0, 1 and 2, and what it waits on.
             data, descriptors = receive(connection, _MOST_PACKET, _socket.MSG_CMSG_CLOEXEC)
             if not data:
-                _leave()
+                os._exit(0)
             order = fork_messages.ForkMessage.of(data.decode())
             answer = self._fork_for_order(order)
             if answer is not None:
@@ -225,13 +224,9 @@ class ImportServer:
             )
         except OSError:  # there is no agent: it is about to end this rank
             pass
-        self._hide(FreshStart(order.argv, self._environ))
-
-    def _hide(self, fresh_start: FreshStart) -> None:
-        """Hide the imported modules until the program imports them."""
-        layers, link = self._layers, self._link
+        layers, fresh_start = self._layers, FreshStart(order.argv, self._environ)
         comparison = StateComparison(layers, self._path, self._system.read_environment)
-        first_imports = FirstImports(layers, comparison, fresh_start, link, self._environ)
+        first_imports = FirstImports(layers, comparison, fresh_start, self._link, self._environ)
         HiddenModules(layers, first_imports.check_before_import, first_imports.finish)
 
 
@@ -247,30 +242,17 @@ def _find_first_path_entry() -> str | None:
     return program if os.path.isdir(program) else os.path.dirname(os.path.realpath(program))
 
 
-def _customize(step_aside: Callable[[], object]) -> None:
-    """Run the user's own sitecustomize.
+def _require(step: Callable[[], object], otherwise: str) -> None:
+    """Call a function that runs code of the user's.
 
     Raises:
-        Unfit: sitecustomize fails; each rank started afresh shows that error.
+        Unfit: it fails, or exits; each rank started afresh shows that error.
 
     """
     try:
-        step_aside()
-    except Exception as error:
-        raise Unfit(f"sitecustomize failed: {_format_error(error)}") from None
-
-
-def _import_module(name: str) -> None:
-    """Import a module.
-
-    Raises:
-        Unfit: the import fails.
-
-    """
-    try:
-        __import__(name)
+        step()
     except BaseException as error:
-        raise Unfit(f"cannot import {name}: {_format_error(error)}") from None
+        raise Unfit(f"{otherwise}: {_format_error(error)}") from None
 
 
 def _freeze() -> None:
@@ -317,11 +299,6 @@ def _become_successor(connection: socket.socket, own: int) -> None:
 
 def _send(connection: socket.socket, message: fork_messages.ForkMessage) -> None:
     connection.send(to_json(message).encode())
-
-
-def _leave(status: int = 0) -> NoReturn:
-    """End this process at once, without cleanup such as atexit callbacks."""
-    os._exit(status)
 
 
 RUN_INSTEAD = ImportServer

@@ -86,7 +86,9 @@ class StateComparison:
 
         """
         yield from sorted(self._find_variables_set_since(layer))
-        if self._path_differs() and self._finds_others(layer.origins):
+        is_longer = sys.path[: len(self._path)] == self._path
+        may_differ = not is_longer or get_working_folder() != self._folder
+        if may_differ and not all(_is_found(*module) for module in layer.origins.items()):
             yield "sys.path"
         if layer.has_libraries and len(os.sched_getaffinity(0)) != self._cores:
             yield "its cores"
@@ -108,14 +110,6 @@ class StateComparison:
     def _find_changed_variables(self, now: Mapping[str, str]) -> set[str]:
         was = self._variables
         return {name for name in {*was, *now} if was.get(name) != now.get(name)}
-
-    def _path_differs(self) -> bool:
-        is_longer = sys.path[: len(self._path)] == self._path
-        return not is_longer or get_working_folder() != self._folder
-
-    def _finds_others(self, origins: Mapping[str, str | None]) -> bool:
-        """Return whether any module would now be found in another file."""
-        return any(not _is_found(name, origin) for name, origin in origins.items())
 
 
 def _parse(text: str, kind: object) -> object:
