@@ -61,14 +61,6 @@ def find_replaced_address(given: Mapping[str, Any], filled: Mapping[str, Any]) -
     return "" if address in (None, filled["coordinator_address"]) else str(address)
 
 
-def choose_bind_address(address: str, environ: Mapping[str, str]) -> str | None:
-    """Return the address on which rank 0 must listen; None if JAX's own choice is right."""
-    if address == environ.get(BIND):
-        return address
-    # A loopback address chosen by the program needs no other interface either.
-    return address if is_loopback(split(address)[0]) else None
-
-
 def split(address: str) -> tuple[str, int]:
     """Split a program's address into host and port; port 0 if it is missing or not a number."""
     try:

@@ -9,7 +9,7 @@ from types import FunctionType
 from ..machine import rank_environ
 from ..machine.interpreter import explain_old_jax
 from ..wire.address import EVERYWHERE, is_loopback, join_address
-from ..wire.hook_environ import ADDRESS, JOIN_TIMEOUT, SOCKET, SURVIVES, TRANSFER
+from ..wire.hook_environ import ADDRESS, BIND, JOIN_TIMEOUT, SOCKET, SURVIVES, TRANSFER
 from ..wire.hook_messages import (
     CalledBelow,
     ImportedJax,
@@ -345,9 +345,11 @@ def fill_in(
     if replaced:
         given["coordinator_address"] = coordinator.get_own_address(environ)
         given.pop("coordinator_bind_address", None)  # has the placeholder's port
-    bind = coordinator.choose_bind_address(given["coordinator_address"], environ)
-    if bind and (replaced or "JAX_COORDINATOR_BIND_ADDRESS" not in environ):
-        fill("coordinator_bind_address", bind)
+    address = given["coordinator_address"]
+    # A loopback address chosen by the program needs no other interface either.
+    is_bound = address == environ.get(BIND) or is_loopback(coordinator.split(address)[0])
+    if is_bound and (replaced or "JAX_COORDINATOR_BIND_ADDRESS" not in environ):
+        fill("coordinator_bind_address", address)
     if environ.get(JOIN_TIMEOUT):
         fill("initialization_timeout", max(1, int(float(environ[JOIN_TIMEOUT]))))
     fill("shutdown_timeout_seconds", _SHUTDOWN_TIMEOUT_S)

@@ -154,7 +154,8 @@ class Decoder:
             kind, stream, rank, length = HEADER.unpack_from(view, at)
             if kind > MESSAGE:
                 raise Malformed(_explain_non_frame(bytes(view[at : at + _SHOWN])))
-            self._check(kind, length)
+            if length > (self._longest if kind == MESSAGE else _LONGEST_RAW):
+                raise Malformed(f"a frame of {length} bytes")
             body = at + HEADER.size
             if end - body < length:
                 self._wanted = HEADER.size + length
@@ -162,16 +163,6 @@ class Decoder:
             at = body + length
             yield self._decode_frame(kind, stream, rank, bytes(view[body:at]))
         self._held = bytearray(view[at:])
-
-    def _check(self, kind: int, length: int) -> None:
-        """Reject a frame whose header says that it is too long.
-
-        Raises:
-            Malformed: it is too long.
-
-        """
-        if length > (self._longest if kind == MESSAGE else _LONGEST_RAW):
-            raise Malformed(f"a frame of {length} bytes")
 
     def _decode_frame(self, kind: int, stream: int, rank: int, payload: bytes) -> Frame:
         if kind == DATA:

@@ -148,8 +148,7 @@ class SequenceComparison(LauncherPart):
         programs = _unpack(entries.programs)
         mesh.add(entries.rank, entries.first, programs, now)
         if ahead_s is not None:
-            times = _list_times(entries, programs, ahead_s)
-            self._record_times(mesh, entries.rank, times, now)
+            self._record_times(mesh, entries.rank, _list_times(entries, programs, ahead_s), now)
         self._state.record_programs(entries.rank, self._sequences.count(entries.rank), now)
 
     def _give_up(self, mesh: MeshSequence, rank: int) -> None:
