@@ -23,7 +23,6 @@ if TYPE_CHECKING:
 
 # Bytes; longer than a failure with three texts of full length, even with every byte escaped.
 _MOST_LINE = 1 << 22
-_MOST_SIGNAL = 64
 # Connections that are not accepted yet; Linux's usual maximum.
 _BACKLOG = 4096
 # Enough to read all that a socket holds, but not an endless flood.
@@ -38,7 +37,8 @@ class HookConnection(StackSource):
     """Connection to the hook in one Python process of a rank, and the state that it reported."""
 
     def __init__(self, connection: socket.socket) -> None:
-        super().__init__(-1, 0, (0, 0))
+        super().__init__(-1, 0)
+        self.dumps = False  # it writes its stacks here when it is asked
         self.is_main = False  # it is the rank's own process, not a child process
         self.joining = False  # it has called initialize(), and has not left the job since
         self.compilations = 0  # under way
@@ -222,7 +222,7 @@ class HookServer:
     def list_stack_sources(self) -> list[HookConnection]:
         """Return the connections of ranks' processes, which can be asked for stacks."""
         self._read_pending_hellos()
-        return [hook for hook in self._hooks.values() if hook.rank >= 0]
+        return [hook for hook in self._hooks.values() if hook.rank >= 0 and hook.dumps]
 
     def reply(self, ranks: Collection[int], reply: HookReply) -> None:
         """Send a reply to these ranks' threads that are held at the program named in the reply."""
@@ -308,10 +308,7 @@ class HookServer:
 
     def _identify(self, hook: HookConnection, hello: hook_messages.Hello) -> None:
         hook.pid = hello.pid
-        hook.dump_signals = (
-            _validate_signal_number(hello.dump_signal),
-            _validate_signal_number(hello.dump_all_signal),
-        )
+        hook.dumps = hello.dumps
         try:
             rank = int(hello.process_id)
         except ValueError:
@@ -362,8 +359,3 @@ def _update_connection(hook: HookConnection, message: HookMessage) -> None:
         hook.compilations += 1
     elif isinstance(message, hook_messages.Compiled):
         hook.compilations -= 1
-
-
-def _validate_signal_number(number: int) -> int:
-    """Return `number` if it is a valid signal number, else 0."""
-    return number if 0 < number < _MOST_SIGNAL else 0

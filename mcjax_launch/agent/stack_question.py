@@ -6,7 +6,7 @@ be half made or half cleared, and the process crashes.
 
 from __future__ import annotations
 
-from ..machine.system import get_others_signal, get_question_signal
+from ..machine.system import get_dump_signals, get_others_signal, get_question_signal
 from .stacks import waits_for_a_thread
 from .system import system
 
@@ -39,7 +39,7 @@ class StackQuestion:
         """Signal the process to send its stacks; return False if it handles no such signal."""
         pid, source, wait = self.source.pid, self.source, self._wait
         source.expect_stacks()
-        main = source.dump_signals[False]
+        main = get_dump_signals()[False]
         # By exec it may have become another program, which the signal would kill.
         if not system.handles(pid, main):
             return False
@@ -78,14 +78,14 @@ class StackQuestion:
         # A thread that has not run since it was asked is stopped or starved: it can be anywhere.
         if system.is_pending(pid, get_question_signal()):
             return False
-        return self._dump_all() or system.signal_main_thread(pid, self.source.dump_signals[False])
+        return self._dump_all() or system.signal_main_thread(pid, get_dump_signals()[False])
 
     def _dump_all(self) -> bool:
         """Make faulthandler dump all threads, if all stand still and Python cannot be asked.
 
         If all are wanted, those of native code may run: a deadlock is not proven without all.
         """
-        pid, source, signum = self.source.pid, self.source, self.source.dump_signals[True]
+        pid, source, signum = self.source.pid, self.source, get_dump_signals()[True]
         source.asked_all = (
             (self._all_threads or not self._may_ask_more())
             and system.handles(pid, signum)

@@ -67,7 +67,6 @@ class StackSource:
     Attributes:
         rank: rank of the process; -1 if unknown.
         pid: pid of the process; 0 if unknown.
-        dump_signals: signals for the main thread's stack, and for those of all threads.
         importing: True for the import server, which is not a rank yet.
         joined: True if the process has completed initialize().
         all_stacks: True if it dumps all threads, although only the main one is wanted.
@@ -79,10 +78,9 @@ class StackSource:
     importing = False
     joined = False
 
-    def __init__(self, rank: int, pid: int, dump_signals: tuple[int, int]) -> None:
+    def __init__(self, rank: int, pid: int) -> None:
         self.rank = rank
         self.pid = pid
-        self.dump_signals = dump_signals
         self.all_stacks = self.asked_all = False
         self.last_stack_at = 0.0
         self._pieces = Pieces()

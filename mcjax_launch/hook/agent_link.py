@@ -56,7 +56,7 @@ class AgentLink:
         self._pid = os.getpid()
         self._file = _read_file_id(self._fd)
         self._dump_stacks_at_limit()
-        self._greet(process_id, *self.dump_stacks_on_signal(self._fd))
+        self._greet(process_id, self.dump_stacks_on_signal(self._fd))
 
     def send_held(self) -> None:
         """Send the messages that were kept until the connection was made."""
@@ -69,14 +69,14 @@ class AgentLink:
         """True in the process that made the connection, False in its forks."""
         return os.getpid() == self._pid
 
-    def _greet(self, process_id: str, signum: int, of_all_threads: int) -> None:
+    def _greet(self, process_id: str, dumps: bool) -> None:
         """Send `Hello` as literal JSON, because most processes need no other message or codec."""
         quoted = f'"{process_id}"'
         if not process_id.isdigit():  # set by the program, to anything
             from ..wire.codec import to_json
 
             quoted = to_json(process_id)
-        self._send(f'["Hello",[{self._pid},{quoted},{signum},{of_all_threads}]]')
+        self._send(f'["Hello",[{self._pid},{quoted},{str(dumps).lower()}]]')
 
     def send(self, message: HookMessage, *, below: bool = False) -> None:
         """Send a message to the agent; drop it if the agent is gone.
@@ -130,24 +130,23 @@ class AgentLink:
             pass
 
     @staticmethod
-    def dump_stacks_on_signal(fd: int) -> tuple[int, int]:
-        """Make this process write stacks to `fd` on three signals; return two signals' numbers.
+    def dump_stacks_on_signal(fd: int) -> bool:
+        """Make this process write stacks to `fd` on three signals; return whether it can.
 
-        On the two signals faulthandler dumps the main thread, or all threads (0: it does not). That
-        crashes a thread that runs Python. Such a thread answers the third signal, the question,
-        between two bytecodes; (0, 0) if Python has no faulthandler.
+        On two signals faulthandler dumps the main thread, or all threads. That crashes a thread
+        that runs Python. Such a thread answers the third signal, the question, between two
+        bytecodes.
         """
         _answer_question(fd)
         try:
             import faulthandler
 
-            signals = system.get_dump_signals()
-            for all_threads, signum in enumerate(signals):
+            for all_threads, signum in enumerate(system.get_dump_signals()):
                 if signum:
                     faulthandler.register(signum, fd, all_threads=bool(all_threads))
-            return signals
         except (ImportError, AttributeError):
-            return 0, 0
+            return False
+        return True
 
     def dump_others_when_asked(self) -> None:
         """On a third signal, send all threads' stacks while no other thread runs Python."""

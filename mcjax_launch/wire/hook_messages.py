@@ -21,15 +21,13 @@ class HookMessage(Message):
 class Hello(HookMessage):
     """First message on a connection: identifies a Python process of a rank.
 
-    `process_id` is the value of JAX_PROCESS_ID, which the program may have changed. `dump_signal`
-    is the signal that makes faulthandler write the main thread's stack to this socket;
-    `dump_all_signal` the one for all threads' stacks. 0 means that there is no such signal.
+    `process_id` is the value of JAX_PROCESS_ID, which the program may have changed. `dumps` is True
+    if the process writes its stacks to this socket on the signals of `system.get_dump_signals`.
     """
 
     pid: int
     process_id: str
-    dump_signal: int
-    dump_all_signal: int = 0
+    dumps: bool = False
 
 
 class ImportedJax(HookMessage):

@@ -50,7 +50,7 @@ class AgentLine:
             self._socket.close()
             raise
         self._socket.settimeout(None)
-        self.send(Hello(os.getpid(), process_id, 0))
+        self.send(Hello(os.getpid(), process_id))
 
     def send(self, message: Message) -> None:
         """Send a message; drop it if the agent is gone."""

@@ -34,7 +34,6 @@ from mcjax_launch.wire.hook_messages import (
     Joined,
     Joining,
     Leaving,
-    Left,
     Program,
     ProgramCompiled,
 )
@@ -42,7 +41,7 @@ from mcjax_launch.wire.messages import FromHook, Stacks
 
 pytestmark = pytest.mark.quick
 
-HELLO = Hello(100, "1", 0)
+HELLO = Hello(100, "1")
 ANNOUNCED = Program("jit_step", "x", None, (), "train.py:9", compiling=True)
 COMPILING = Compiling("jit_step", "train.py:9", "cpu")
 
@@ -151,7 +150,7 @@ def server(tmp_path: Path) -> Iterator[Server]:
 
 def test_messages_are_passed_on_with_their_sender(server: Server) -> None:
     server.connect(HELLO, ImportedJax())
-    server.connect(Hello(101, "1", 0), ImportedJax())
+    server.connect(Hello(101, "1"), ImportedJax())
     server.read()
     assert sorted(server.received, key=lambda said: said.main) == [
         FromHook(1, ImportedJax(), main=False),
@@ -161,7 +160,7 @@ def test_messages_are_passed_on_with_their_sender(server: Server) -> None:
 
 @pytest.mark.parametrize("process_id", ["", "x", "-1", "4", "1" * 5000, "²", "1.0"])
 def test_process_that_is_no_rank_of_this_host_is_ignored(server: Server, process_id: str) -> None:
-    server.connect(Hello(100, process_id, 0), ImportedJax(), COMPILING).socket.close()
+    server.connect(Hello(100, process_id), ImportedJax(), COMPILING).socket.close()
     assert server.read() == []
 
 
@@ -240,7 +239,7 @@ def test_ranks_that_join_together_are_told_apart(server: Server) -> None:
     joining = Joining("h:1", 4, 1, "train.py:3")
     first = server.connect(HELLO, joining)
     server.read()
-    server.connect(Hello(101, "1", 0), joining)
+    server.connect(Hello(101, "1"), joining)
     server.read()
     first.say(joining)
     server.read()
@@ -259,13 +258,6 @@ def test_ranks_that_join_together_are_told_apart(server: Server) -> None:
         (True, True, True),
         (True, True, False),
     ]
-
-
-@pytest.mark.parametrize("number", [-5, 0, 64, 1 << 62])
-def test_an_invalid_signal_number_is_not_sent(server: Server, number: int) -> None:
-    server.connect(Hello(os.getpid(), "1", number), Joined(1), Left())
-    assert server.read() == [Joined(1), Left()]
-    assert not server.ask()
 
 
 # Most of its time a frame is cleared that C code has called.
@@ -355,8 +347,7 @@ def test_python_writes_what_faulthandler_would(
 
 @pytest.mark.only_linux("it tells who handles a signal")
 def test_only_handled_signals_are_sent(server: Server) -> None:
-    signum, _ = system.get_dump_signals()
-    server.connect(Hello(os.getpid(), "1", signum), Joined(1))
+    server.connect(Hello(os.getpid(), "1", dumps=True), Joined(1))
     server.read()
     assert not server.ask(all_threads=True)
 
@@ -391,7 +382,7 @@ def test_hook_writes_a_valid_hello(
     accepted = []
     server.hooks._identify = lambda hook, hello: accepted.append(hello)  # type: ignore[method-assign]
     server.read()
-    assert accepted == [Hello(process.pid, process_id, *system.get_dump_signals())]
+    assert accepted == [Hello(process.pid, process_id, dumps=True)]
 
 
 @pytest.mark.only_linux("a full queue is refused elsewhere")

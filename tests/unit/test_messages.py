@@ -124,10 +124,10 @@ WRONG = {
     "an unknown name": '["Rm", []]',
     "a family's name": '["HookMessage", [1]]',
     "a message of another family": '["Refused", ["x", 1]]',
-    "a text for a number": '["Hello", ["1", "0", 45]]',
-    "true for a number": '["Hello", [true, "0", 45]]',
-    "half a number": '["Hello", [1.5, "0", 45]]',
-    "not a number": '["Hello", [NaN, "0", 45]]',
+    "a text for a number": '["Hello", ["1", "0", false]]',
+    "true for a number": '["Hello", [true, "0", false]]',
+    "half a number": '["Hello", [1.5, "0", false]]',
+    "not a number": '["Hello", [NaN, "0", false]]',
     "a number for true": '["Failed", [1, 1, false, "", "", "", null, null, null, "", null]]',
     "a text for a list": '["Program", ["n", "f", "12", [], ""]]',
     "texts for numbers": '["Program", ["n", "f", ["1"], [], ""]]',
@@ -183,9 +183,9 @@ def test_omitted_fields_have_defaults() -> None:
     assert Failed(1, True, handled=Raised("E", "e")).handled == Raised("E", "e")
     for wrong in (
         lambda: Failed(1),  # type: ignore[call-arg]
-        lambda: Hello(1, "0", 2, 3, 4),  # type: ignore[call-arg]
-        lambda: Hello(1, "0", 2, pid=3),  # type: ignore[misc]
-        lambda: Hello(1, "0", 2, x=3),  # type: ignore[call-arg]
+        lambda: Hello(1, "0", True, 3, 4),  # type: ignore[call-arg]
+        lambda: Hello(1, "0", True, pid=3),  # type: ignore[misc]
+        lambda: Hello(1, "0", True, x=3),  # type: ignore[call-arg]
     ):
         with pytest.raises(TypeError):
             wrong()

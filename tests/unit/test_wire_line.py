@@ -31,7 +31,7 @@ def test_line_greets_before_its_messages(
     line, agent = ends
     line.send(Leaving())
     said = agent.recv(4096).decode().splitlines()
-    assert [HookMessage.of(line) for line in said] == [Hello(os.getpid(), "3", 0), Leaving()]
+    assert [HookMessage.of(line) for line in said] == [Hello(os.getpid(), "3"), Leaving()]
 
 
 def test_replies_are_split_at_any_cut(

@@ -330,7 +330,7 @@ def show_code(text: str) -> None:
 
 
 def import_slowly(text: str) -> None:
-    importer = Importer(0, 1, (0, 0))
+    importer = Importer(0, 1)
     for at in range(0, len(text), 10):
         importer.add_text(text[at : at + 10])
     with_source(importer.stacks)

@@ -22,15 +22,9 @@ class ForkMessage(Message):
 
 
 class ImportBegins(ForkMessage):
-    """Notice that the import server begins to import a module.
-
-    On signal `dump_signal` it sends its main thread's stack as text; on `dump_all_signal` those of
-    all threads. 0 means that there is no such signal.
-    """
+    """Notice that the import server begins to import a module."""
 
     module: str
-    dump_signal: int
-    dump_all_signal: int
 
 
 class Imported(ForkMessage):

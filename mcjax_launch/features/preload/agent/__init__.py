@@ -49,7 +49,6 @@ class Preloading(AgentPart, RankStarter):
         # The server's successor, not reaped either: it waits for another run.
         self._successor: ImportServerLink | None = None
         self._choice: Choice | None = None
-        self._dump_signals = (0, 0)  # they make it send its main thread's stack, or all stacks
         self._unfit = ""  # why the server cannot fork
         self._importer: Importer | None = None  # has been asked for its stack
         self._hidden: tuple[int, int] | None = None  # both ends of the pipe for hidden output
@@ -177,7 +176,6 @@ class Preloading(AgentPart, RankStarter):
             if self._importer is not None:
                 self._importer.add_text(packet)
         elif isinstance(packet, ImportBegins):
-            self._dump_signals = packet.dump_signal, packet.dump_all_signal
             self.agent.link.send(Importing(packet.module))
         elif isinstance(packet, Imported) and self._server is not None:
             self._on_imported(self._server, packet.seconds)
@@ -228,7 +226,7 @@ class Preloading(AgentPart, RankStarter):
     def list_stack_sources(self) -> Collection[Importer]:
         """Return the server, which can be asked for its stack."""
         servers = self.placeholder_pids.items()
-        sources = [Importer(rank, pid, self._dump_signals) for pid, rank in servers]
+        sources = [Importer(rank, pid) for pid, rank in servers]
         self._importer = sources[0] if sources else None
         return sources
 

@@ -69,7 +69,6 @@ class ImportServer:
         self._cores = len(os.sched_getaffinity(0))
         self._path: list[str] = []  # sys.path as the program finds it
         self._seconds = 0.0
-        self._dump_signals = (0, 0)
         self._sources: Sources | None = None  # files as they were before the successor's fork
         self._stale = ""  # why no rank can be forked any more
 
@@ -82,7 +81,7 @@ class ImportServer:
         """
         try:
             connection = _open_connection(int(self._descriptor))
-            self._dump_signals = self._link.dump_stacks_on_signal(connection.fileno())
+            self._link.dump_stacks_on_signal(connection.fileno())
             try:
                 check_options()
                 with self._layers:
@@ -134,7 +133,7 @@ class ImportServer:
         self._seconds = time.monotonic() - began
 
     def _load(self, connection: socket.socket, name: str) -> None:
-        _send(connection, fork_messages.ImportBegins(name, *self._dump_signals))
+        _send(connection, fork_messages.ImportBegins(name))
         _require(lambda: __import__(name), f"cannot import {name}")
         loaded = self._modules[: self._modules.index(name) + 1]
         if all(get_package(module) == "jax" for module in loaded):
