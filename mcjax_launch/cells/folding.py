@@ -10,6 +10,8 @@ from mcjax_launch.console.collapse import Collapse, LineGroup
 from mcjax_launch.console.noise_filter import NoiseFilter
 from mcjax_launch.console.pieces import Lines, Piece, Stream, make_lines
 from mcjax_launch.console.prefix import Prefixes
+from mcjax_launch.jax_messages.cpp_blocks import split_at_message
+from mcjax_launch.jax_messages.noise import Noise
 from mcjax_launch.ranks import group_by_key
 from mcjax_launch.runs.rank_run import Verdict
 from mcjax_launch.wire.frames import STDERR, STDOUT
@@ -65,6 +67,8 @@ class Folding:
         if stream is None:
             stream = self._streams[key] = Stream(line.rank, number)
         data = f"{line.text}\n".encode("utf-8", "surrogateescape")
+        if number == STDERR and split_at_message(data)[1] is Noise.TERM:
+            return []
         return self._fold(self._noise.feed(make_lines(stream, data), now), now)
 
     def expire(self, now: float) -> list[Printed]:

@@ -66,7 +66,7 @@ def test_blank_line_in_a_piped_function_does_not_end_it() -> None:
 def test_what_ranks_say_because_another_has_ended_is_hidden() -> None:
     """The words of the first rank that has ended are shown."""
     folding = Folding(2, PLAIN)
-    said = "W1127 18:12:55.820804    2322 preemption_notifier.cc:94] SIGTERM caught at 2026"
+    said = "E1127 18:12:55.820804    2322 client.cc:94] Polled an error from coordination service"
     assert folding.end_job(1, 0.0) == []
     assert folding.end_job(0, 0.0) == []
     lines = [
@@ -94,8 +94,10 @@ def test_noise_of_jax_is_hidden() -> None:
     gloo = (
         "[Gloo] Rank 0 is connected to 1 peer ranks. Expected number of connected peer ranks is : 1"
     )
-    shown = [*folding.feed(Line(0, "", "stdout", gloo), 0.0), *folding.flush(0.0)]
-    assert shown == []
+    caught = "W1127 18:12:55.820804    2322 preemption_notifier.cc:94] SIGTERM caught at 2026"
+    shown = [*folding.feed(Line(0, "", "stdout", gloo), 0.0)]
+    shown += folding.feed(Line(0, "", "stderr", caught), 0.0)
+    assert [*shown, *folding.flush(0.0)] == []
 
 
 def test_values_that_differ_by_their_address_are_equal() -> None:
