@@ -247,7 +247,7 @@ def test_pending_finding_is_reported_at_the_end() -> None:
 # --- at a limit ---
 
 SEE = "hint: every rank has to call initialize(): the missing rank's stack shows what it is doing"
-OTHER_STACK = "hint: a rank whose stack differs from the others' took another branch, or skipped a program that it had run before"
+OTHER_STACK = "hint: if the stack of a rank differs from the others', it took another branch, or skipped a program that it had run before"
 STEPS = "hint: the ranks do not take the same number of steps: do they all have the same amount of data?"
 TO_ERROR = "hint: to turn a collective that a rank never reaches into an error: -x XLA_FLAGS=--xla_cpu_collective_timeout_seconds=60"
 BEHIND = "hint: a rank that does not run the same program took another branch, or waits for something else"

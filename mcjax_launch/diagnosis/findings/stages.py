@@ -26,8 +26,8 @@ _STAYS = {
     Stage.LEAVING: ("waiting for the others in JAX's exit barrier", OTHER_STEPS),
 }
 _OTHER_STACK = (
-    "a rank whose stack differs from the others' took another branch, or skipped a program that "
-    "it had run before"
+    "if the stack of a rank differs from the others', it took another branch, or skipped a program "
+    "that it had run before"
 )
 
 
