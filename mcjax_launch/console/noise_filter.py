@@ -22,7 +22,7 @@ from collections.abc import Callable, Sequence
 from itertools import chain
 
 from mcjax_launch.console.pieces import Fragment, Lines, Piece, Stream, make_lines
-from mcjax_launch.console.shown_failures import ShownFailures, is_users
+from mcjax_launch.console.shown_failures import ShownFailures
 from mcjax_launch.jax_messages.colours import remove_colours
 from mcjax_launch.jax_messages.cpp_blocks import (
     LONGEST_MARK,
@@ -40,6 +40,7 @@ from mcjax_launch.jax_messages.tracebacks import (
 )
 from mcjax_launch.ranks import format_count, format_ranks
 from mcjax_launch.wire import frames
+from mcjax_launch.wire.source_lines import is_users
 
 #: Seconds that a traceback like another rank's waits for the job's end before it is shown.
 SAME_S = 2.0

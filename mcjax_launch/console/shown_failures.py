@@ -16,6 +16,7 @@ from mcjax_launch.jax_messages.tracebacks import (
     may_begin_in,
 )
 from mcjax_launch.runs.rank_run import Verdict
+from mcjax_launch.wire.source_lines import is_users
 
 if TYPE_CHECKING:
     from mcjax_launch.console.pieces import Stream
@@ -158,13 +159,6 @@ class ShownFailures:
         """
         others = (lines for first, lines in self._behind.items() if first is not stream)
         return frozenset(chain.from_iterable(others))
-
-
-def is_users(file: str) -> bool:
-    """Return whether a file is the user's own."""
-    from mcjax_launch.wire import source_lines  # as only tracebacks need
-
-    return source_lines.is_users(file)
 
 
 def _has_users_interrupt(traceback: Traceback) -> bool:

@@ -75,7 +75,8 @@ def determine_ending(state: RunState) -> Ending:
     runs = state.ranks.values()
     if state.stop is not None:
         stop, preempted = state.stop, state.preempted_status
-        if preempted is not None and stop.is_external and _has_succeeded(state):
+        all_well = bool(runs) and all(run.status == 0 for run in runs)
+        if preempted is not None and stop.is_external and all_well:
             stop = stop.copy_with(status=preempted)
         return JobStopped(stop, state.stop_at)
     first = find_first_failure(runs)
@@ -87,11 +88,6 @@ def determine_ending(state: RunState) -> Ending:
         return _find_root_cause(state, first)
     assert all(run.is_gone for run in runs), "the end of a rank was not reported"
     return Completed(next((run.exit_status for run in runs if run.status), 0))
-
-
-def _has_succeeded(state: RunState) -> bool:
-    """Return whether the job has ranks and all exited with 0."""
-    return bool(state.ranks) and all(run.status == 0 for run in state.ranks.values())
 
 
 def find_first_failure(runs: Iterable[RankRun]) -> RankRun | None:
@@ -118,11 +114,9 @@ def _find_root_cause(state: RunState, first: RankRun) -> RankFailed:
         return RankFailed(first, culprit, (culprit,), found)
     # Some may be killed while they fail for the same reason.
     failing = [run for run in runs if run.failed or run.failure is not None]
-    judged = (determine_verdict(first), Verdict.STOPPED)
-    alike = tuple(
-        run for run in failing if _are_alike(run, first) and determine_verdict(run) in judged
-    )
-    return RankFailed(first, first, alike)
+    judged, key = (determine_verdict(first), Verdict.STOPPED), _make_failure_key(first)
+    same = (run for run in failing if _make_failure_key(run) == key)
+    return RankFailed(first, first, tuple(run for run in same if determine_verdict(run) in judged))
 
 
 def ran_other_collective(run: RankRun) -> bool:
@@ -134,12 +128,8 @@ def ran_other_collective(run: RankRun) -> bool:
     return says_other_collective(told)
 
 
-def _are_alike(run: RankRun, other: RankRun) -> bool:
-    """Return whether two ranks failed in the same way."""
-    return _make_failure_key(run) == _make_failure_key(other)
-
-
 def _make_failure_key(run: RankRun) -> tuple[object, ...]:
+    """Return a key that is equal for ranks that failed in the same way."""
     failure = run.failure
     if failure is None:
         return (run.status,)

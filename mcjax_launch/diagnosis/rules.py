@@ -129,9 +129,7 @@ def find_advice(view: View) -> list[str]:
     Empty while the user debugs it, while ranks compile, or if their programs have diverged.
     """
     state = view.state
-    compiling = {run.process_id for run in state.running if run.compilations.under_way}
-    busy = compiling - state.idle_compilations.keys()
-    if state.pause.is_on or state.diverged or busy or not view.uses_jax:
+    if state.pause.is_on or state.diverged or state.is_compiling or not view.uses_jax:
         return []
     return format_hints(apply_rules(view, LIMIT))
 

@@ -402,6 +402,15 @@ class RankSnapshot:
 
     # --- whether it can go on by itself ---
 
+    def _split_at_user_call(self) -> tuple[tuple[Frame, ...], Frame] | None:
+        """Return JAX's calls in the user's innermost call, and that; None if others are there."""
+        if self.stack is None or self._user_call is None:
+            return None
+        inner = self.frames[: self._user_call]
+        if any(frame.library not in _ITSELF or _NO_PROGRAM.search(frame.name) for frame in inner):
+            return None
+        return inner, self.frames[self._user_call]
+
     def find_certain_collective(self, everybody: frozenset[int]) -> frozenset[int]:
         """Return the ranks of the collective in which the main thread surely waits.
 
@@ -411,11 +420,9 @@ class RankSnapshot:
             everybody: all ranks of the job.
 
         """
-        if self.stack is None or not self.frames or self._user_call is None:
+        if (found := self._split_at_user_call()) is None:
             return frozenset()
-        inner, users = self.frames[: self._user_call], self.frames[self._user_call]
-        if any(frame.library not in _ITSELF or _NO_PROGRAM.search(frame.name) for frame in inner):
-            return frozenset()
+        inner, users = found
         if any(frame.file.endswith(_OF_ALL_PROCESSES) for frame in inner):
             return everybody
         known = self.program is not None and (inner or source_lines.is_one_call(users.source))
@@ -427,11 +434,9 @@ class RankSnapshot:
 
         The line may have several calls, but none that may wait for a thread or the like.
         """
-        if self.stack is None or not self.frames or self._user_call is None:
+        if (found := self._split_at_user_call()) is None:
             return False
-        inner, users = self.frames[: self._user_call], self.frames[self._user_call]
-        if any(frame.library not in _ITSELF or _NO_PROGRAM.search(frame.name) for frame in inner):
-            return False
+        inner, users = found
         is_at_program = self.program is not None and not source_lines.is_own_wait(users.source)
         return bool(inner) or is_at_program
 

@@ -225,7 +225,8 @@ def _describe_root_cause(ending: RankFailed, state: RunState) -> tuple[list[str]
     if elsewhere:
         lines.append(_ELSEWHERE)
     if failure is not None:
-        lines += [*_format_failed_line(failure), *_describe_causes(failure)]
+        lines += [f"at {_format_place(failure.placed)}"] if failure.placed.where else []
+        lines += _describe_causes(failure)
     else:
         lines += _format_crashed_line(run)
     start = len(lines)
@@ -273,12 +274,6 @@ def _describe_divergence(state: RunState) -> list[str]:
     from mcjax_launch.diagnosis.findings.programs import divergence
 
     return [found.words for found in divergence(View(state, 0.0))]
-
-
-def _format_failed_line(failure: Failed) -> list[str]:
-    """Return a line "at ..." with the user's line that failed; [] if that is unknown."""
-    of = failure.placed
-    return [f"at {_format_place(of)}"] if of.where else []
 
 
 def _format_crashed_line(run: RankRun) -> list[str]:

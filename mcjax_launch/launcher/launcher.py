@@ -20,7 +20,6 @@ from typing import TYPE_CHECKING, Any
 from mcjax_launch.console.console import Console
 from mcjax_launch.diagnosis.summary import Summary
 from mcjax_launch.errors import LaunchError, save_traceback
-from mcjax_launch.events.events import Events
 from mcjax_launch.job.hosts import Host
 from mcjax_launch.job.job import Job
 from mcjax_launch.job.plan import Plan
@@ -42,7 +41,7 @@ from mcjax_launch.launcher.stop_policy import (
 )
 from mcjax_launch.launcher.time_limits import TimeLimits
 from mcjax_launch.launcher.timers import OneShotTimer, TimerAction
-from mcjax_launch.launcher.user_signals import UserSignals
+from mcjax_launch.launcher.user_signals import handle_signals
 from mcjax_launch.machine.loop import READ
 from mcjax_launch.runs import stop_reasons
 from mcjax_launch.runs.state import RunState
@@ -122,7 +121,8 @@ class Launcher:
         )
         self._paths = _make_staged_paths(job) if job.sync else None
         rewrite = None if self._paths is None else self._paths.in_bytes
-        self.events = self._connect_events(front.events)
+        self.events = front.events
+        self.events.attend(self._give_credit, self._on_events_failure)
         state.tails = Tails(job.record or self.events.is_read, rewrite)
         self.console = self._make_console(rewrite)
         window = min(_MOST_WINDOW, _WINDOW_OF_ALL // len(hosts))
@@ -164,10 +164,6 @@ class Launcher:
             messages.NotYetGone: self._on_slow_end,
             messages.Bye: self._on_bye,
         }
-
-    def _connect_events(self, events: Events) -> Events:
-        events.attend(self._give_credit, self._on_events_failure)
-        return events
 
     def _make_console(self, rewrite: Callable[[bytes], bytes] | None) -> Console:
         targets = self.front.open_outputs(self._give_credit)
@@ -225,7 +221,7 @@ class Launcher:
 
     def _attend_to_user(self) -> None:
         """Begin to handle signals, and prepare what the user, or an attached terminal, will see."""
-        self.front.loop.watch(self.front.signals.fd, READ, UserSignals(self).read)
+        self.front.loop.watch(self.front.signals.fd, READ, lambda _: handle_signals(self))
         if (saves := self.front.saves) is not None:
             saves.use_console(self.console.say, self.console.note)
             self._timers.append(TimerAction(saves, self.stop))
@@ -279,7 +275,9 @@ class Launcher:
             return
         self._plan = plan
         limits = TimeLimits(self.job, self.state, time.monotonic())
-        self._timers.append(TimerAction(limits, self._on_limit))
+        self._timers.append(
+            TimerAction(limits, lambda stop: self.perform(self.policy.on_limit(stop)))
+        )
         self.policy.on_ranks_start()
         start_ranks(self, plan)
 
@@ -291,11 +289,7 @@ class Launcher:
 
     def request_stacks(self) -> None:
         """Show the user the stacks of all ranks."""
-        self._stack_display.show_for_user()
-
-    def say(self, text: str) -> None:
-        """Print a line of the launcher, also after the attempt's end."""
-        self.console.say(text)
+        self._stack_display.show()
 
     def _record_native_stacks(self, link: AgentConnection, message: messages.NativeStacks) -> None:
         title = f"rank {message.rank} on {link.host.name}, pid {message.pid}:"
@@ -344,9 +338,6 @@ class Launcher:
         report = _save_bug_report(link.host, bug.error, bug.traceback)
         self.stop(stop_reasons.internal_error(report))
 
-    def _on_limit(self, stop: StopReason) -> None:
-        self.perform(self.policy.on_limit(stop))
-
     def _on_reader_loss(self, error: OSError | None) -> None:
         """End the job because stdout has no reader, unless a signal explains that first.
 
@@ -383,7 +374,7 @@ class Launcher:
                 case StopRanks():
                     self._stop_ranks(effect)
                 case ShowStacks():
-                    self._stack_display.show_before_stop()
+                    self._stack_display.show(before_stop=True)
                 case Note(text):
                     self.console.note(text)
 

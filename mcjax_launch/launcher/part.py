@@ -64,9 +64,6 @@ class JobLauncher(Protocol):
     def request_stacks(self) -> None:
         """Show the user the stacks of all ranks."""
 
-    def say(self, text: str) -> None:
-        """Print a line of the launcher, also after the attempt's end."""
-
     def stop(self, stop: StopReason) -> None:
         """End the job for a reason."""
 

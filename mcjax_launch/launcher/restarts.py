@@ -191,13 +191,13 @@ def run(
         ended(attempt)
         last = summary.final or restart == job.max_restarts
         if not last and (why := policy.record_failed_attempt(classify_end(attempt, launcher.lost))):
-            launcher.say(why)
+            launcher.console.say(why)
             last = True
         if refused is not None:
             if last:
                 _print_earlier_failures(failures, launcher)
                 raise refused
-            launcher.say(str(refused))
+            launcher.console.say(str(refused))
         if last:
             break
         failures.append(f"attempt {restart + 1}: {summary.lines[0]}")
@@ -205,15 +205,15 @@ def run(
         worn_out = {host for host in hosts if host.name in policy.worn_out}
         job, hosts = drop_hosts(job, hosts, launcher.lost | worn_out)
         if missing := [host.name for host in all_hosts if host not in hosts]:
-            launcher.say(describe_dropped_hosts(missing, job, hosts, policy.worn_out))
+            launcher.console.say(describe_dropped_hosts(missing, job, hosts, policy.worn_out))
         seconds = compute_pause_s(restart)
-        launcher.say(f"restarting in {seconds:g} s ({restart + 1} of {job.max_restarts})")
+        launcher.console.say(f"restarting in {seconds:g} s ({restart + 1} of {job.max_restarts})")
         if (stop := _pause(seconds, front)) is not None:
             return _make_stopped_outcome(stop, failures, launcher)
     if summary.status:
         _print_earlier_failures(failures, launcher)
     elif failures:
-        launcher.say(f"attempt {len(failures) + 1} succeeded")
+        launcher.console.say(f"attempt {len(failures) + 1} succeeded")
     return JobOutcome(
         summary.status,
         describe_run_end(summary, state),
@@ -249,14 +249,16 @@ def _make_stopped_outcome(
     message = stop.message
     if not stop.saved:
         message += " before another attempt"
-        launcher.say(message)
+        launcher.console.say(message)
         _print_earlier_failures(failures, launcher)
     return JobOutcome(stop.status, message, ends_all=stop.ends_all)
 
 
 def _print_earlier_failures(failures: Sequence[str], launcher: Launcher) -> None:
     if failures:
-        launcher.say("\n".join(["earlier attempts:", *(f"  {failure}" for failure in failures)]))
+        launcher.console.say(
+            "\n".join(["earlier attempts:", *(f"  {failure}" for failure in failures)])
+        )
 
 
 def describe_dropped_hosts(

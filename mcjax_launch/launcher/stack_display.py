@@ -21,16 +21,15 @@ class StackDisplay:
     def __init__(self, launcher: JobLauncher) -> None:
         self._launcher = launcher
 
-    def show_for_user(self) -> None:
-        """Ask for the stacks of all ranks and show them; the job goes on."""
-        self._launcher.stacks.request(self._launcher.links, self._show)
+    def show(self, *, before_stop: bool = False) -> None:
+        """Ask for the stacks of all ranks and show them.
 
-    def show_before_stop(self) -> None:
-        """Ask for the stacks of all threads and show them; then the stop policy ends the job."""
-        launcher = self._launcher
-        launcher.stacks.request(
-            launcher.links, self._show, all_threads=True, native=launcher.job.record
-        )
+        Args:
+            before_stop: True to ask for all threads; then the stop policy ends the job.
+
+        """
+        launcher, native = self._launcher, before_stop and self._launcher.job.record
+        launcher.stacks.request(launcher.links, self._show, all_threads=before_stop, native=native)
 
     def _show(self, stacks: list[Stack]) -> None:
         from mcjax_launch.diagnosis.snapshots import format_stacks

@@ -72,12 +72,7 @@ class TimeLimits:
     @property
     def _is_exempt(self) -> bool:
         """True while --stall-timeout does not apply."""
-        return self._compiling or self._state.activity.is_idle
-
-    @property
-    def _compiling(self) -> bool:
-        compiling = {run.process_id for run in self._state.running if run.compilations.under_way}
-        return bool(compiling) and not compiling <= self._state.idle_compilations.keys()
+        return self._state.is_compiling or self._state.activity.is_idle
 
     def expire(self, now: float) -> StopReason | None:
         """Return the reason to end the job; None if no limit has been reached."""

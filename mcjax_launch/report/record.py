@@ -354,12 +354,9 @@ def _make_exception(run: RankRun) -> Json | None:
 
 
 def _make_latest_program(run: RankRun) -> Json | None:
-    latest = run.compilations.latest
-    return (
-        None
-        if latest is None
-        else {"name": format_title(latest.name), "where": latest.where or None}
-    )
+    if (latest := run.compilations.latest) is None:
+        return None
+    return {"name": format_title(latest.name), "where": latest.where or None}
 
 
 def thin_samples(samples: Sequence[Sample], most: int) -> list[Sample]:

@@ -379,6 +379,12 @@ class RunState(Changing):
             if idle[run] >= least_s
         }
 
+    @property
+    def is_compiling(self) -> bool:
+        """True if a rank compiles, other than in an idle compilation."""
+        compiling = {run.process_id for run in self.running if run.compilations.under_way}
+        return bool(compiling and compiling - self.idle_compilations.keys())
+
     def _compute_idle_s(self, run: RankRun, since: float) -> float:
         """Return the seconds for which a rank, and the rank compiling for it, have been idle."""
         awaited = self.ranks.get(run.compilations.awaits)

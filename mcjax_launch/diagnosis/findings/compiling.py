@@ -38,36 +38,23 @@ class IdleCompilation(Value):
 
     def describe(self, now: float) -> str:
         """Describe the idle compilation in one line; `now` is in time.monotonic's seconds."""
-        at = f", at {self.where}" if self.where else ""
-        ranks, for_long = (
-            f"{format_ranks(self.ranks)} {inflect_have(self.ranks)}",
-            format_rough_duration(now - self.since),
-        )
+        program, at = self.program, f", at {self.where}" if self.where else ""
+        ranks = f"{format_ranks(self.ranks)} {inflect_have(self.ranks)}"
+        for_long = format_rough_duration(now - self.since)
         if self.awaited >= 0:
-            return (
-                f"{ranks} waited {for_long} for rank {self.awaited} to compile {self.program}{at}"
-            )
-        compiling = f"been compiling {self.program} for {for_long}"
-        return f"{ranks} {compiling} without using a processor{at}"
+            return f"{ranks} waited {for_long} for rank {self.awaited} to compile {program}{at}"
+        return f"{ranks} been compiling {program} for {for_long} without using a processor{at}"
 
 
 def find_idle_compilations(state: RunState) -> Iterator[IdleCompilation]:
     """Yield the idle compilations of a run, one for each program, line and awaited rank."""
     since = state.idle_compilations
-    spent = ((rank, state.ranks[rank].compilations) for rank in since)
-    known = (
-        (
-            (
-                format_title(compilations.latest.name),
-                compilations.latest.where,
-                compilations.awaits,
-            ),
-            rank,
-        )
-        for rank, compilations in spent
-        if compilations.latest is not None
+    groups = group_by_key(
+        ((format_title(latest.name), latest.where, state.ranks[rank].compilations.awaits), rank)
+        for rank in since
+        if (latest := state.ranks[rank].compilations.latest) is not None
     )
-    for place, ranks in group_by_key(known).items():
+    for place, ranks in groups.items():
         yield IdleCompilation(*place, tuple(ranks), min(since[rank] for rank in ranks))
 
 

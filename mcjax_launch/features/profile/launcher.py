@@ -27,7 +27,7 @@ class ProfileRequests(LauncherPart):
         if signum != signal.SIGPROF:
             return
         if self.launcher.job.profile is None:
-            self.launcher.say("SIGPROF begins a profile only with --profile DIR")
+            self.launcher.console.say("SIGPROF begins a profile only with --profile DIR")
         else:
             self.launcher.pool.send_all(BeginProfile())
 

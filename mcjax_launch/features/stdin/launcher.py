@@ -170,7 +170,7 @@ class StandardInput(LauncherPart):
             try:
                 data = source.read(min(room, _PIECE))
             except OSError as error:
-                self.launcher.say(f"--stdin: cannot read standard input: {error.strerror}")
+                self.launcher.console.say(f"--stdin: cannot read standard input: {error.strerror}")
                 data = b""
             if data is None:
                 if source.wakes:
