@@ -39,10 +39,6 @@ class StackDisplay:
         state.stacks = tuple(lines)
         if not launcher.policy.wants_stacks:
             lines += self._explain()
-        elif state.waits is not None:
-            from mcjax_launch.diagnosis.waits.wait import find_last_wait
-
-            state.waits.by_stacks = find_last_wait(state, stacks)
         launcher.events.report("stacks", lines=lines)
         if lines and not launcher.debuggers.show(lines):
             launcher.console.say("\n".join(lines))

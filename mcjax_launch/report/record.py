@@ -184,8 +184,9 @@ def _make_cause(ended: Attempt) -> Json:
 
 def _make_waits(ended: Attempt, ended_s: float | None) -> list[Json]:
     """Return the record of the ranks' waits, until the reason to end became known."""
-    began_at = ended.state.began_at
+    state, began_at = ended.state, ended.state.began_at
     end = began_at + (ended.seconds if ended_s is None else ended_s)
+    gaps = state.sequences.gaps if state.sequences is not None else ()
     return [
         {
             "place": wait.place,
@@ -194,7 +195,7 @@ def _make_waits(ended: Attempt, ended_s: float | None) -> list[Json]:
             "late": list(wait.late),
             "until_s": _compute_seconds_since(began_at, wait.until),
         }
-        for wait in collect_waits(ended.state.ranks, ended.state.waits, end)
+        for wait in collect_waits(state.ranks, state.waits, gaps, end)
     ]
 
 

@@ -14,6 +14,7 @@ from mcjax_launch.wire.value import Changing, Value, field
 
 if TYPE_CHECKING:
     from mcjax_launch.runs.rank_run import RankRun
+    from mcjax_launch.runs.sequences import Gap
 
 INITIALIZE = "initialize()"
 EXIT = "JAX's exit barrier"
@@ -66,14 +67,9 @@ class PastWaits:
     """Collector of the waits at first runs of programs that span processes.
 
     Memory is bounded: of the finished waits only the longest are kept.
-
-    Attributes:
-        by_stacks: the wait that the ranks' stacks showed at a limit; None if there was none.
-
     """
 
     def __init__(self) -> None:
-        self.by_stacks: PastWait | None = None
         self._open: dict[str, _Gathering] = {}
         self._latest: dict[int, str] = {}  # the program to which each rank has come
         self._over: list[tuple[float, int, PastWait]] = []  # a heap, the shortest first
@@ -131,13 +127,14 @@ class PastWaits:
 
 
 def collect_waits(
-    ranks: Mapping[int, RankRun], reported: PastWaits | None, end: float
+    ranks: Mapping[int, RankRun], reported: PastWaits | None, gaps: Iterable[Gap], end: float
 ) -> list[PastWait]:
     """Return the waits of a run, in order of time.
 
     Args:
         ranks: RankRun of each rank.
         reported: waits at programs, as hooks have reported them; None if not collected.
+        gaps: programs that some ranks have begun and others have not.
         end: time at which the reason to end the run became known, else the end of the run.
 
     """
@@ -146,10 +143,18 @@ def collect_waits(
     programs = [] if reported is None else reported.list_waits(end, left)
     told = [_find_joining_wait(ranks, end), *programs, _find_exit_wait(ranks, end)]
     found = [wait for wait in told if wait is not None]
-    # Hooks report only the first run of a program; later runs are known by the stacks.
-    last = None if reported is None else reported.by_stacks
-    if last is not None and all(wait.is_over for wait in found):
-        found.append(last)
+    if all(wait.is_over for wait in found):  # hooks report only the first run of a program
+        found += [
+            PastWait(
+                gap.program.title,
+                gap.program.where,
+                tuple((rank, gap.since) for rank in gap.begun),
+                gap.behind,
+                end,
+            )
+            for gap in gaps
+            if end - gap.since >= _SHORTEST_S
+        ]
     return sorted(found, key=lambda wait: wait.arrived[0][1])
 
 

@@ -2,7 +2,8 @@
 
 from records import end_of, run_of, say
 
-from mcjax_launch.runs.past_waits import EXIT, INITIALIZE, PastWait, PastWaits, collect_waits
+from mcjax_launch.runs.past_waits import EXIT, INITIALIZE, PastWaits, collect_waits
+from mcjax_launch.runs.sequences import Gap, ProgramName
 from mcjax_launch.runs.spmd import RanProgram
 from mcjax_launch.wire.hook_messages import Joined, Joining, Leaving
 from mcjax_launch.wire.hook_messages import Program as Ran
@@ -88,35 +89,32 @@ def test_waits_of_a_run_are_recorded() -> None:
     for rank, at in enumerate((9.5, 12.0, 9.6)):
         say(state, rank, Leaving(), at)
         state.record_exit(end_of(rank, 0), 12.1)
-    found = collect_waits(state.ranks, state.waits, 13.0)
+    found = collect_waits(state.ranks, state.waits, (), 13.0)
     assert [wait.place for wait in found] == [INITIALIZE, "jit(step)", EXIT]
     assert [wait.late for wait in found] == [(2,), (0,), (1,)]
     assert [wait.where for wait in found] == ["train.py:3", "train.py:8", ""]
     assert [wait.until for wait in found] == [7.0, 9.0, 12.0]
 
 
-def test_stacks_show_a_wait_only_if_none_is_known() -> None:
-    waits = PastWaits()
-    state = run_of(3, waits=waits)
+def test_program_that_ranks_have_not_begun_is_a_wait_only_if_no_other_is_known() -> None:
+    state = run_of(3, waits=PastWaits())
     for rank in range(3):
         say(state, rank, Joining("h:1", 3, rank, "train.py:3"), 2.0 + rank)
-    waits.by_stacks = PastWait("", "train.py:9", ((2, 9.0),), (0, 1), 60.0)
-    assert [wait.where for wait in collect_waits(state.ranks, state.waits, 60.0)] == [
-        "train.py:3",
-        "train.py:9",
-    ]
+    gaps = [Gap(4, ProgramName("jit(step)", "train.py:9"), (2,), (0, 1), since=9.0)]
+    initialize, wait = collect_waits(state.ranks, state.waits, gaps, 60.0)
+    assert (wait.place, wait.where) == ("jit(step)", "train.py:9")
+    assert (wait.arrived, wait.late, wait.until) == (((2, 9.0),), (0, 1), 60.0)
+    assert collect_waits(state.ranks, state.waits, gaps, 9.0) == [initialize]
     say(state, 2, Ran("jit_step", "f", None, (), "train.py:8"), 8.0)
-    assert [wait.where for wait in collect_waits(state.ranks, state.waits, 60.0)] == [
-        "train.py:3",
-        "train.py:8",
-    ]
+    [_, first_run] = collect_waits(state.ranks, state.waits, gaps, 60.0)
+    assert first_run.where == "train.py:8"
 
 
 def test_rank_that_never_joins_is_late_until_the_end() -> None:
     state = run_of(3, waits=PastWaits())
     for rank in range(2):
         say(state, rank, Joining("h:1", 3, rank, "train.py:3"), 2.0)
-    (wait,) = collect_waits(state.ranks, state.waits, 60.0)
+    (wait,) = collect_waits(state.ranks, state.waits, (), 60.0)
     assert (wait.late, wait.until) == ((2,), 60.0)
 
 
@@ -124,7 +122,7 @@ def test_ranks_without_jax_have_no_waits() -> None:
     state = run_of(3, waits=PastWaits())
     for rank in range(3):
         state.record_exit(end_of(rank, 0), 10.0 * rank)
-    assert collect_waits(state.ranks, state.waits, 60.0) == []
+    assert collect_waits(state.ranks, state.waits, (), 60.0) == []
 
 
 def test_continuing_rank_does_not_wait() -> None:

@@ -9,9 +9,8 @@ from told import Event, Told, ends, join, said
 from mcjax_launch.diagnosis.snapshots import Stack
 from mcjax_launch.diagnosis.view import Positions, View
 from mcjax_launch.diagnosis.waits.deadlock import may_act
-from mcjax_launch.diagnosis.waits.wait import Wait, find_last_wait, find_wait
+from mcjax_launch.diagnosis.waits.wait import Wait, find_wait
 from mcjax_launch.diagnosis.waits.words import describe_wait
-from mcjax_launch.runs.past_waits import PastWait
 from mcjax_launch.runs.sequences import MeshSequence, ProgramSequences
 from mcjax_launch.runs.state import RunState
 from mcjax_launch.wire import hook_messages as hook
@@ -335,29 +334,6 @@ def test_rank_with_a_failed_initialize_is_waited_for() -> None:
         "rank 0 has waited 49 s in initialize() at train.py:3 for rank 1, which went on alone "
         "after initialize() failed with ValueError: no {address}"
     )
-
-
-def at_a_limit(*stacks: Stack, idle_since: float | None = 20.0) -> PastWait | None:
-    state = Told(join(4), 4).state
-    state.idle_since, state.stop_at = idle_since, 80.0
-    return find_last_wait(state, stacks)
-
-
-def test_waiting_ranks_at_a_limit_are_found() -> None:
-    """Few or many: those that JAX blocks wait for the others."""
-    away = ranks("own", 0, 1, 2, 3, line=DATA, blocked="hrtimer_nanosleep")
-    many = at_a_limit(*WAITING, away[2])
-    assert many is not None
-    assert (many.place, many.where, many.late) == ("", "train.py:12", (2,))
-    assert many.arrived == ((0, 20.0), (1, 20.0), (3, 20.0))
-    wait = at_a_limit(*away[:3], WAITING[-1])
-    assert wait is not None
-    assert (wait.arrived, wait.late, wait.until) == (((3, 20.0),), (0, 1, 2), 80.0)
-    in_a_call = at_a_limit(stack(0, "all processes"), *away[1:])
-    assert in_a_call is not None
-    assert (in_a_call.place, in_a_call.where) == ("sync_global_devices()", "train.py:12")
-    assert at_a_limit(*away) is at_a_limit() is None
-    assert at_a_limit(*WAITING, away[2], idle_since=None) is None
 
 
 def test_times_are_worded() -> None:

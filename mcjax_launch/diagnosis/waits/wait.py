@@ -11,14 +11,12 @@ from enum import StrEnum
 from typing import TYPE_CHECKING
 
 from mcjax_launch.diagnosis.findings.compiling import IdleCompilation, find_idle_compilations
-from mcjax_launch.diagnosis.snapshots import RankSnapshot, Stack
-from mcjax_launch.diagnosis.view import Positions, View
+from mcjax_launch.diagnosis.snapshots import RankSnapshot
+from mcjax_launch.diagnosis.view import View
 from mcjax_launch.diagnosis.waits.deadlock import is_suspected
 from mcjax_launch.diagnosis.waits.standstill import Standstill, find_place, find_standstill
 from mcjax_launch.ranks import group_by_key
-from mcjax_launch.runs.past_waits import PastWait
 from mcjax_launch.runs.rank_run import Stage
-from mcjax_launch.runs.state import RunState
 from mcjax_launch.wire.value import Value
 
 if TYPE_CHECKING:
@@ -89,34 +87,6 @@ def find_wait(view: View) -> Wait | None:
 def correct_wait(view: View, wait: Wait | None) -> None:
     """Replace the wait that `find_wait` returns for this view."""
     view.keep(_find_wait, wait)
-
-
-def find_last_wait(state: RunState, stacks: Iterable[Stack]) -> PastWait | None:
-    """Return the ranks' wait when a limit was reached, for the record; None if unknown.
-
-    Args:
-        state: state of the run, with its reason to stop.
-        stacks: stacks of the ranks when the limit was reached.
-
-    """
-    if state.idle_since is None or state.stop_at is None:
-        return None
-    still = {
-        run.process_id: max(run.membership.joined_at, state.idle_since)
-        for run in state.running
-        if run.membership.joined_at is not None
-    }
-    wait = find_wait(View(state, state.stop_at, Positions(list(stacks), still)))
-    if wait is None or not wait.late or not wait.waiting:
-        return None
-    waiting = ((rank, still.get(rank, wait.since)) for _, ranks in wait.waiting for rank in ranks)
-    arrived = tuple(sorted(waiting, key=lambda arrival: arrival[1]))
-    # "in jit(step) at train.py:3", if all wait at one place.
-    place, _, where = (
-        wait.waiting[0][0].rpartition("at ") if len(wait.waiting) == 1 else ("", "", "")
-    )
-    place = place.removeprefix("in ").rstrip()
-    return PastWait(place, where, arrived, wait.late, state.stop_at)
 
 
 def group_by_place(places: Iterable[tuple[int, str]]) -> Places:
