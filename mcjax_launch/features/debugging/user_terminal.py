@@ -11,20 +11,15 @@ import signal
 import termios
 import tty
 from collections.abc import Callable
-from typing import Any
 
 from mcjax_launch.machine.loop import GONE, READ, Loop
 from mcjax_launch.machine.uplink import Uplink
 
 _INPUT = 0
 _MOST_KEYS = 4096
-# Used if `ulimit -n` is unlimited, for which macOS has no number.
-_MOST_FILES = 10_240
-# Signals that may end a whole process group or session; the keeper ignores them.
-_OUTLIVED = (
-    *(signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGPIPE),
-    *(signal.SIGTSTP, signal.SIGTTOU, signal.SIGTTIN, signal.SIGUSR1, signal.SIGUSR2),
-)
+# Waits for the launcher, and restores the terminal's settings if it has ended without a word. The
+# signals may be for a whole process group or session.
+_KEEPS = "trap '' INT TERM HUP QUIT TSTP TTOU TTIN USR1 USR2; read word || {{ stty {} <&1; echo; }}"
 
 
 def is_in_background() -> bool:
@@ -71,7 +66,7 @@ class UserTerminal:
         if self._keeper is not None:
             return
         self._settings = termios.tcgetattr(self._keys)
-        self._keeper = _Keeper(self._keys, self._settings)
+        self._keeper = _Keeper(self._keys)
         self.resume()
         self._loop.watch(self._keys, READ, self._read)
 
@@ -188,44 +183,19 @@ class _Row:
 
 
 class _Keeper:
-    """Process that restores a terminal's settings if the launcher is killed.
+    """Process that restores a terminal's settings, as they are now, if the launcher is killed."""
 
-    Args:
-        terminal: a descriptor of the terminal.
-        settings: the settings to restore.
+    def __init__(self, terminal: int) -> None:
+        import subprocess  # few runs have a debugger
 
-    """
-
-    def __init__(self, terminal: int, settings: list[Any]) -> None:
-        reading, self._pipe = os.pipe()
-        self._pid = os.fork()
-        if self._pid == 0:
-            _keep(terminal, settings, reading)
-        os.close(reading)
+        stty = subprocess.run(["stty", "-g"], stdin=terminal, capture_output=True, text=True)
+        self._process = subprocess.Popen(
+            ["sh", "-c", _KEEPS.format(stty.stdout.strip())],
+            stdin=subprocess.PIPE,
+            stdout=terminal,
+            start_new_session=True,
+        )
 
     def end(self) -> None:
         """End the process, because the settings have been restored."""
-        with contextlib.suppress(OSError):
-            os.write(self._pipe, b".")
-        os.close(self._pipe)
-        with contextlib.suppress(ChildProcessError):
-            os.waitpid(self._pid, 0)
-
-
-def _keep(terminal: int, settings: list[Any], reading: int) -> None:
-    """Run the keeper's process; never return."""
-    try:
-        os.setsid()
-        signal.set_wakeup_fd(-1)
-        for signum in _OUTLIVED:
-            signal.signal(signum, signal.SIG_IGN)
-        low, high = sorted((terminal, reading))
-        os.closerange(0, low)  # inherited ends of other pipes
-        os.closerange(low + 1, high)
-        most = os.sysconf("SC_OPEN_MAX")
-        os.closerange(high + 1, most if most > 0 else _MOST_FILES)
-        if not os.read(reading, 1):
-            termios.tcsetattr(terminal, termios.TCSANOW, settings)
-            os.write(terminal, b"\r\n")
-    finally:
-        os._exit(0)
+        self._process.communicate(b"restored\n")
