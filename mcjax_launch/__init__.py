@@ -5,33 +5,14 @@ As a command: see `mcjax-launch --help`. In Python: `launch` runs a program, `ru
 used: every agent and every rank passes by.
 """
 
+# ruff: noqa: F403, F405
 from .wire.version import __version__
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-    from mcjax_launch.api import (
-        CallFailed,
-        Event,
-        JobFailed,
-        LaunchError,
-        Line,
-        RankError,
-        RankResult,
-        RankTraceback,
-        Repr,
-        Result,
-        RootCause,
-        RunningJob,
-        Session,
-        launch,
-        launch_async,
-        run,
-        run_async,
-        session,
-        start,
-    )
+    from mcjax_launch.api import *
 
 __all__ = [
     "CallFailed",
