@@ -11,6 +11,7 @@ import re
 from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
+from mcjax_launch.options import wrappers
 from mcjax_launch.options.removed import find_replacement
 from mcjax_launch.ranks import MOST_RANKS, parse_ranges, parse_whole_number
 from mcjax_launch.wire.value import Value
@@ -111,20 +112,6 @@ def parse_some_ranks(value: Any) -> Any:
     return parse_ranks(value) if known is None else known
 
 
-def check_wrapper(value: Any) -> str:
-    """Check a command that ranks run under, `[RANKS:]COMMAND`, and return it unchanged."""
-    from mcjax_launch.options.wrappers import parse
-
-    parse(str(value))
-    return str(value)
-
-
-def check_profile(value: Any) -> str:
-    """Check a value of --profile, DIR or DIR@D with a duration D, and return it unchanged."""
-    split_profile(parse_text(value))
-    return parse_text(value)
-
-
 def split_profile(words: str) -> tuple[str, float]:
     """Divide `DIR[@D]` into the folder and D in seconds (10 if it is left out)."""
     folder, mark, after = words.rpartition("@")
@@ -133,12 +120,6 @@ def split_profile(words: str) -> tuple[str, float]:
     if not folder:
         raise ValueError(f"{words!r} names no folder: write DIR or DIR@30s")
     return folder, parse_duration(after)
-
-
-def check_cache(value: Any) -> str:
-    """Check a folder and its limit, as `DIR` or `DIR:5G`, and return it unchanged."""
-    split_cache(parse_text(value))
-    return parse_text(value)
 
 
 def split_cache(value: str) -> tuple[str, int]:
@@ -286,20 +267,32 @@ def make_text_kind(option: str, metavar: str) -> Kind:
     return Kind(read, metavar)
 
 
+def make_checked_kind(
+    check: Callable[[str], object], metavar: str, accepts: str, offers: str = ""
+) -> Kind:
+    """Return the kind of a text that `check` accepts, and that stays as it is written."""
+
+    def read(value: Any) -> str:
+        check(parse_text(value))
+        return parse_text(value)
+
+    return Kind(read, metavar, accepts, offers=offers)
+
+
 TEXT = Kind(parse_text)
 FILE = Kind(parse_text, "FILE", "Path", offers="files")
 FOLDER = Kind(parse_text, "DIR", "Path", offers="folders")
-PROFILE = Kind(check_profile, "DIR[@D]", "Path", offers="folders")
+PROFILE = make_checked_kind(split_profile, "DIR[@D]", "Path", offers="folders")
 VIA = make_text_kind("via", "COMMAND")
 COORDINATOR = make_text_kind("coordinator", "HOST[:PORT]")
-CACHE = Kind(check_cache, "DIR[:SIZE]", "Path", offers="folders")
+CACHE = make_checked_kind(split_cache, "DIR[:SIZE]", "Path", offers="folders")
 PATHS = Kind(parse_text, "PATH", "Path | Sequence[Path]", offers="files")
 WATCHED = Kind(parse_text, "[PATH]", offers="files", follows=may_be_watched)
 VARIABLES = Kind(parse_text, "NAME[=VALUE]", "Mapping[str, object]", of_keyword=_parse_variables)
 HOSTS = Kind(
     parse_text, "FILE|LIST|-", "Path | Sequence[str]", of_keyword=_parse_hosts, offers="files"
 )
-WRAPPERS = Kind(check_wrapper, "[RANKS:]COMMAND", "Words")
+WRAPPERS = make_checked_kind(wrappers.parse, "[RANKS:]COMMAND", "Words")
 MODULES = Kind(parse_modules, "MODULES", "Words")
 RANKS = Kind(parse_ranks, "RANKS", "str | int | Set[int] | Sequence[int]")
 SOME_RANKS = Kind(parse_some_ranks, "RANKS|all|none", offers="ranks")

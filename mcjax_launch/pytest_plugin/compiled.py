@@ -76,9 +76,9 @@ def _read_cache_option(config: pytest.Config) -> str | None:
         name, value, base = "--mcjax-compile-cache", option, config.invocation_params.dir
     if not value:
         return None
-    from mcjax_launch.options.kinds import check_cache
+    from mcjax_launch.options.kinds import CACHE
 
     try:
-        return os.path.join(base, os.path.expanduser(check_cache(value)))
+        return os.path.join(base, os.path.expanduser(CACHE.read(value)))
     except ValueError as error:
         raise pytest.UsageError(f"{name}: {error}") from None

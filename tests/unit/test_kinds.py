@@ -62,7 +62,7 @@ def test_cache_value_is_parsed(text: str, folder: str, gib: float) -> None:
 @pytest.mark.parametrize("text", ["c:50Q", "c:0", "c:0G", "c:5", ":5G", ""])
 def test_malformed_cache_value_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match="write DIR or DIR:5G"):
-        kinds.check_cache(text)
+        kinds.CACHE.read(text)
 
 
 def test_profile_value_needs_a_folder() -> None:
