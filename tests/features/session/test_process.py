@@ -77,18 +77,6 @@ def test_function_that_does_not_return_is_an_error(called: Any) -> None:
         run(called.leaves)
 
 
-def test_value_that_cannot_be_pickled_is_an_error(called: Any) -> None:
-    with pytest.raises(
-        TypeError, match="the value that unpicklable returned cannot be pickled: cannot"
-    ):
-        run(called.unpicklable)
-
-
-def test_run_refuses_what_is_not_callable() -> None:
-    with pytest.raises(TypeError, match=r"'toy\.py' is not callable; launch runs a program"):
-        run("toy.py")
-
-
 def test_run_refuses_options_of_programs(called: Any) -> None:
     with pytest.raises(TypeError, match="'no_hook' is for programs; use launch"):
         run(called.times, 1, no_hook=True)
