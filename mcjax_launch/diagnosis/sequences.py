@@ -35,7 +35,8 @@ def _describe_deviation(difference: Difference, deviation: Deviation) -> str:
             did = f"skipped {usual}{skipped}, or repeated {own}{extra}"
             return f"{who} {did} ({here}): {others} ran {usual.title}"
         case DeviationKind.EXTRA:
-            return f"{who} ran {own}{extra}, which {others} did not run ({here}): they ran {usual}"
+            ran = f"{'they' if len(difference.ranks) > 1 else 'it'} ran {usual}"
+            return f"{who} ran {own}{extra}, which {others} did not run ({here}): {ran}"
         case DeviationKind.SWAPPED:
             return f"{who} ran {own} before {usual} ({here}): {others} ran them in the other order"
         case DeviationKind.RESHAPED:

@@ -426,6 +426,11 @@ class ProgramSequences:
         found = sequence.get_from(first)
         return [(first + at, self.names[program]) for at, program in enumerate(found)]
 
+    def conclude(self) -> list[Difference]:
+        """Return the differences, when no rank runs programs any more."""
+        self.compare((), math.inf, 0)
+        return [difference for _, difference in self.differences]
+
     def compare(self, ended: Collection[int], now: float, wait_s: float) -> float:
         """Look for differences; return when to look again (see `MeshSequence.compare`)."""
         times = [mesh.compare(self.names, ended, now, wait_s) for mesh in self.meshes.values()]

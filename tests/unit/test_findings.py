@@ -23,6 +23,7 @@ from mcjax_launch.diagnosis.verdict import determine_verdict
 from mcjax_launch.diagnosis.view import Finding, View
 from mcjax_launch.jax_messages.lost_peer import find_missing_key
 from mcjax_launch.runs.rank_run import Compilations, DevicesAsked, Verdict
+from mcjax_launch.runs.sequences import MeshSequence, ProgramSequences
 from mcjax_launch.runs.stop_reasons import StopReason
 from mcjax_launch.wire.hook_messages import (
     Backend,
@@ -422,6 +423,26 @@ def test_different_collectives_are_blamed_on_no_rank() -> None:
     assert any("--verify-spmd" in line for line in others)
     told.state.programs.held_any = True
     assert not any("--verify-spmd" in line for line in told.summary())
+
+
+def test_program_at_which_different_collectives_began_is_named() -> None:
+    """Although the ranks were ended before it could be told: with or without --verify-spmd."""
+    sizes = "enforce fail at pair.cc:459] op.preamble.length <= op.nbytes. 66668 vs 4"
+    told = Told(
+        [*join(3), *said(1, Crashed("")), *ends(1, ABRT, sizes), *ends(0, -9), *ends(2, -9)]
+    )
+    sequences = told.state.sequences = ProgramSequences()
+    for identity, name in enumerate(("forward", "update"), 1):
+        sequences.names.record(identity, f"jit_{name}", f"t.py:{identity}", name)
+    mesh = sequences.meshes[0, 1] = MeshSequence("", range(3))
+    for rank in range(3):
+        mesh.add(rank, 1, [1, 2, 1] if rank == 2 else [1, 2, 2], told.now)
+    lines = told.summary()
+    assert lines[0] == (
+        "the ranks ran different collectives: rank 2 ran jit(forward) at t.py:1 in place of "
+        "jit(update) at t.py:2 (program 3 of this mesh), which ranks 0-1 ran"
+    )
+    assert not any("this mesh" in line or "--verify-spmd" in line for line in lines[1:])
 
 
 #: What happens, and what is worth saying of it beside the failure, or where nothing has failed.

@@ -21,6 +21,13 @@ def different_collectives(view: View) -> Iterator[Finding]:
     first = view.first
     if first is None or not ran_other_collective(first):
         return
+    if (sequences := view.state.sequences) is not None and (known := sequences.conclude()):
+        from mcjax_launch.diagnosis.sequences import describe
+
+        for difference in known:
+            words = "; ".join(describe(difference))
+            yield Finding("different collectives", f"the ranks ran different collectives: {words}")
+        return
     # The rank that noticed is as much to blame as any other.
     runs = [first, *(run for run in view.runs if run is not first)]
     places = group_by_key((_find_failure_position(run), run.process_id) for run in runs)

@@ -40,6 +40,8 @@ def other_sequence(view: View) -> Iterator[Finding]:
     for _, difference in view.state.sequences.differences:
         ranks = [rank for deviation in difference.deviations for rank in deviation.ranks]
         for line in describe(difference):
+            if line in view.said:
+                continue
             words = f"{line}; results may be wrong from there on"
             yield Finding(("sequence", line), words, tuple(ranks), _SAME_ORDER, is_urgent=True)
 

@@ -168,26 +168,77 @@ def test_unusual_programs_do_not_differ(jobs: Jobs, tmp_path: Path) -> None:
     assert "over ranks 0,2 is no longer compared: rank 0 cannot tell it" in ended.stderr
 
 
-ON_A_LINE = """
+ALIKE = """
+from functools import partial, wraps
 import jax
 import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 jax.distributed.initialize()
-sharding = NamedSharding(Mesh(np.array(jax.devices()), ("x",)), PartitionSpec("x"))
-x = jax.make_array_from_callback((2,), sharding, lambda index: np.arange(2.0)[index])
-f, g = jax.jit(lambda x: x * 2), jax.jit(lambda x: x + 2)
+local = jax.local_device_count()
+meshes = [[d for d in jax.devices() if d.id % local == number] for number in range(local)]
+sharding = [NamedSharding(Mesh(np.array(mesh), ("x",)), PartitionSpec("x")) for mesh in meshes]
+xs = [jax.make_array_from_callback((2,), own, lambda index: np.ones(2)[index]) for own in sharding]
+
+
+def scale(n, x):
+    return x * n
+
+
+def make(n):
+    @jax.jit
+    def made(x):
+        return x * n
+    return made
+
+
+def decorate(function):
+    @jax.jit
+    @wraps(function)
+    def inner(*args):
+        return function(*args)
+    return inner
+
+
+@decorate
+def step(x):
+    return x + 1
+
+
+@decorate
+def measure(x):
+    return x - 1
+
+
+def mean(x):
+    return jax.lax.pmean(x, "i")
+
+
+def total(x):
+    return jax.lax.psum(x, "i")
+
+
+pairs = [
+    [jax.jit(lambda x: x * 2), jax.jit(lambda x: x + 2)],
+    [jax.jit(partial(scale, n)) for n in (2, 3)],
+    [make(n) for n in (2, 3)],
+    [step, measure],
+    [jax.jit(f).lower(xs[4]).compile() for f in (partial(scale, 2.0), lambda x: x + 2)],
+    [jax.pmap(f, axis_name="i", devices=meshes[5]) for f in (mean, total)],
+]
+xs[5] = np.ones((1, 2))
 for number in range(30):
-    f(x)
-    if jax.process_index() == 0 or number != 17:
-        g(x)
+    for (f, g), x in zip(pairs, xs):
+        for call in (g, f) if number == 17 and jax.process_index() == 1 else (f, g):
+            call(x)
 """
 
 
-def test_functions_of_one_line_are_told_apart(jobs: Jobs, tmp_path: Path) -> None:
-    (tmp_path / "train.py").write_text(ON_A_LINE)
-    ended = jobs.run("-n", 2, "-d", 1, "train.py", cwd=tmp_path)
-    assert "(program 36 of this mesh)" in ended.stderr
+def test_functions_that_look_alike_are_told_apart(jobs: Jobs, tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text(ALIKE)
+    ended = jobs.run("-n", 2, "-d", 6, "train.py", cwd=tmp_path)
+    found = [line for line in ended.stderr.splitlines() if "(program 35 of this mesh)" in line]
+    assert len(found) == 6, ended.stderr
 
 
 HANGING = (PROGRAMS / "hanging.py").read_text().splitlines()

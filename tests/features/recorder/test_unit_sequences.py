@@ -97,6 +97,11 @@ def test_first_difference_is_named(usual: str, own: str, said: str) -> None:
     assert play(usual, usual, own, usual) == [said.format(**LINES)]
 
 
+def test_one_rank_that_the_other_differs_from_is_no_they() -> None:
+    [line] = play("fufufufu", "fuefufufu")
+    assert line.endswith(f"which rank 0 did not run (program 3 of this mesh): it ran {LINES['f']}")
+
+
 def test_rank_that_is_behind_does_not_differ() -> None:
     assert play("fufufu", "fuf", "", "fufu") == []
 

@@ -15,7 +15,9 @@ import re
 import sys
 import threading
 import weakref
+from contextlib import suppress
 from functools import partial
+from itertools import islice
 from types import BuiltinFunctionType, FunctionType, MethodType
 
 from ....hook import jax_internals
@@ -25,7 +27,7 @@ from ....wire.value import Value
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
     from types import CodeType
     from typing import Any, TypeVar
 
@@ -40,6 +42,9 @@ _MOST_OTHER_CALLS = 32
 # Types of callables that are, and contain, no jitted functions.
 _PLAIN = frozenset((FunctionType, BuiltinFunctionType, type))
 _MOST_LEAVES = 8
+# Values by which functions of one line may differ: how deep to search, and how many to compare.
+_FUNCTIONS, _NUMBERS = (FunctionType, MethodType, partial), (int, float)
+_DEEPEST, _MOST_PARTS = 5, 32
 # Attribute of a jitted function with its state: (entry, sequence, _Learnt) if all its calls run one
 # program that spans processes, _LOCAL if none does, else its _Learnt, which is false. A dict by
 # function would keep functions alive, and one by id() is slow if Python has audit hooks.
@@ -295,10 +300,7 @@ class Calls:
             name = str(getattr(function, "__name__", ""))
             self._names.update([name] if name in code.co_names else [name, *code.co_names])
         inner = getattr(function, "_fun", None)
-        if inner is None:
-            learnt = _Learnt(str(getattr(function, "__name__", "")))
-        else:
-            learnt = self._get_learnt(inner, function._jit_info)
+        learnt = _Learnt("") if inner is None else self._get_learnt(inner, function._jit_info)
         learnt.functions.add(function)
         setattr(function, _STATE, self._make_state(learnt))
         return learnt
@@ -440,7 +442,12 @@ class Calls:
         last = sequence.last
         if run is None and learnt is None and self._ahead.get(last) == program.fingerprint:
             return  # compiled ahead of time: its call has been recorded
-        text = f"{program.name} alone" if learnt is None else f"{learnt.text} {_get_shape(key)}"
+        if learnt is None:
+            text = f"{program.name} alone"
+        elif run is None:  # compiled ahead of time: the function that is called has no name
+            text = f"{program.name} {program.fingerprint} ahead"
+        else:
+            text = f"{learnt.text} {_get_shape(key)}"
         entry = self._file.identify(text, program)
         sequence.record(entry)
         self._of_thread.run = sequence, entry
@@ -497,14 +504,47 @@ def _make_without_state(real: Any, *args: Any) -> Any:
 
 def _identify(inner: Any) -> str:
     """Return a text for a function that is equal in all processes of a program."""
-    name = getattr(inner, "__name__", type(inner).__name__)
-    code = getattr(_unwrap(inner), "__code__", None)
+    return _ADDRESS.sub("", " ".join(islice(_list_parts(inner, _DEEPEST), _MOST_PARTS)))
+
+
+def _list_parts(function: Any, depth: int) -> Iterator[str]:
+    """Yield the name and line of a function, and what tells it from others of that line.
+
+    These are arguments of partial(), and variables of the code around it: functions and numbers.
+    """
+    name = getattr(function, "__name__", type(function).__name__)
+    given: list[Any] = []
+    while type(function) is partial:
+        given += *function.args, *function.keywords.values()
+        function = function.func
+    function = _find_wrapped(function)
+    code = getattr(function, "__code__", None)
     where = ""
     if code is not None:
         where = f" {os.path.basename(code.co_filename)}:{code.co_firstlineno}"
         if name == "<lambda>":  # a line may have several
             where += f":{max(column or 0 for _, _, column, _ in code.co_positions())}"
-    return _ADDRESS.sub("", f"{name}{where}")
+        for cell in getattr(function, "__closure__", None) or ():
+            with suppress(ValueError):  # a variable that is not assigned yet
+                given.append(cell.cell_contents)
+    yield f"{name}{where}"
+    for value in given:
+        if isinstance(value, _NUMBERS):
+            yield repr(value)
+        elif depth and (isinstance(value, _FUNCTIONS) or _is_transformed(value)):
+            yield from _list_parts(value, depth - 1)
+
+
+def _find_wrapped(function: Any) -> Any:
+    """Return the Python function in an object that JAX or Flax makes of it; else the object."""
+    if _is_transformed(function):
+        return function.f
+    return function if hasattr(function, "__code__") else getattr(function, "__wrapped__", function)
+
+
+def _is_transformed(value: Any) -> bool:
+    """Return whether a value is JAX's wrapper of a function, as in pmap()."""
+    return type(value).__name__ == "WrappedFun"
 
 
 def _get_shape(key: Any) -> str:
