@@ -29,7 +29,7 @@ from .stacks import StackDump
 from .staging import Staging
 from .startup import HostPreparation
 from .system import system
-from .system.unix import Childless, Invocation, SpawnError
+from .system.unix import NO_INPUT, Childless, Invocation, SpawnError
 from .ulimits import explain_exceeded_limit
 from .usage import UsageSampler
 
@@ -48,8 +48,6 @@ if TYPE_CHECKING:
 _ENDLESS = 1 << 60
 # Ranks that are started together, before output and hooks of any are read.
 _TOGETHER = 32
-#: Descriptor of a rank's standard input, unless a feature has another: /dev/null, see `main`.
-NO_INPUT = 0
 _FEATURES = f"{__name__.partition('.')[0]}.features"
 
 
@@ -333,9 +331,9 @@ class Agent:
         if message.joined:
             self._perform(self.supervisor.on_early_failure(said.rank, time.monotonic()))
 
-    def _on_hook_loss(self, hook: HookConnection, features: Iterable[str]) -> None:
-        for feature in features:
-            self._load_part(feature).on_hook_loss(hook)
+    def _on_hook_loss(self, hook: HookConnection) -> None:
+        for part in self._parts.values():
+            part.on_hook_loss(hook)
 
     # --- what the launcher asks ---
 

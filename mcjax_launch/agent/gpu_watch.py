@@ -10,7 +10,6 @@ import time
 from ..machine.loop import READ
 from ..wire.codec import Malformed, from_json
 from .system import system
-from .system.unix import Invocation
 
 TYPE_CHECKING = False  # as typing's own, without importing it: an agent's start is waited for
 if TYPE_CHECKING:
@@ -23,8 +22,6 @@ if TYPE_CHECKING:
 
 # Seconds between two readings, and after which a reading is too old: the driver may hang.
 _EVERY_S, _STALE_S = 1.0, 5.0
-# Descriptor of the reader's input and errors: /dev/null, see `main`.
-_NULL = 0
 # Files of NVIDIA's driver, the second in Linux on Windows (WSL).
 _NVIDIA = ("/dev/nvidiactl", "/dev/dxg")
 _MOST_BYTES, _MOST_READINGS = 1 << 20, 60
@@ -62,19 +59,12 @@ class GpuWatch:
         on_cpu = all(each.get("JAX_PLATFORMS") == "cpu" for each in self.environs.values())
         if self._out >= 0 or self._is_useless or on_cpu or not any(map(os.path.exists, _NVIDIA)):
             return
-        self._out, out_end = os.pipe()
         words = [sys.executable, "-I", "-S", self._program, str(_EVERY_S)]
         try:
-            standard = (_NULL, out_end, _NULL)
-            self.pid = system.spawn(Invocation(words, dict(os.environ), "/", standard))
+            self.pid, self._out = system.spawn_tool(words)
         except OSError:
             self._is_useless = True
-            os.close(self._out)
-            self._out = -1
             return
-        finally:
-            os.close(out_end)
-        os.set_blocking(self._out, False)
         self._loop.watch(self._out, READ, lambda ready: self._read())
 
     def end(self) -> None:

@@ -42,7 +42,6 @@ class HookConnection(StackSource):
         self.is_main = False  # it is the rank's own process, not a child process
         self.joining = False  # it has called initialize(), and has not left the job since
         self.compilations = 0  # under way
-        self.features: set[str] = set()  # features of the messages that it has sent
         self.held = ""  # the fingerprint of the program at which its thread waits for a reply
         self.has_crashed = False  # `stacks` are those of a crash
         self._connection = connection
@@ -147,8 +146,7 @@ class HookServer:
         loop: event loop that watches the connections.
         is_main: called with a pid and a rank; returns whether the pid is the rank's own process.
         on_message: called with the connection and each message from a hook of a rank.
-        on_gone: called when a process that has sent messages of features is gone, with its
-            connection and the names of these features.
+        on_gone: called with each connection whose process is gone.
 
     Attributes:
         path: path of the socket.
@@ -165,7 +163,7 @@ class HookServer:
         loop: Loop,
         is_main: Callable[[int, int], bool],
         on_message: Callable[[HookConnection, FromHook], None],
-        on_gone: Callable[[HookConnection, Collection[str]], None],
+        on_gone: Callable[[HookConnection], None],
     ) -> None:
         self.path = path
         self.ranks: Collection[int] = ()
@@ -204,9 +202,9 @@ class HookServer:
                 self._hand_on_crash(hook)
 
     def read_sibling_connections(self, read: HookConnection) -> None:
-        """Read the same rank's other connections that have sent messages of features."""
+        """Read the same rank's other connections."""
         for hook in list(self._hooks.values()):
-            if hook.features and hook.rank == read.rank and hook is not read:
+            if hook.rank == read.rank and hook is not read:
                 self._read(hook)
 
     @property
@@ -281,8 +279,7 @@ class HookServer:
         self._loop.forget(hook.fd)
         hook.close()
         self._hand_on_crash(hook)
-        if hook.features:
-            self._on_gone(hook, hook.features)
+        self._on_gone(hook)
         for _ in range(hook.compilations):  # unfinished when it ended
             self._hand_on(hook, hook_messages.Compiled())
         if hook.held:
@@ -333,8 +330,6 @@ class HookServer:
         if hook.rank >= 0:
             if hook.joined:
                 self.members.add(hook.rank)
-            if message.feature:
-                hook.features.add(message.feature)
             self._on_message(hook, from_hook)
 
     def _is_sibling_joining(self, hook: HookConnection) -> bool:

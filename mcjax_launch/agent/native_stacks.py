@@ -10,7 +10,6 @@ from ..machine.loop import READ
 from ..wire import messages
 from ..wire.timers import scale_time
 from .system import system
-from .system.unix import Invocation
 
 TYPE_CHECKING = False  # as typing's own, without importing it: an agent's start is waited for
 if TYPE_CHECKING:
@@ -21,8 +20,6 @@ if TYPE_CHECKING:
 # Seconds for all ranks of a host: gdb needs 7 s of a core for a JAX process, py-spy less.
 _MOST_S = scale_time(12.0)
 _MOST_BYTES = 1 << 20
-# Descriptor of a tool's standard input: /dev/null, see `main`.
-_NO_INPUT = 0
 # gdb prints first what it loads.
 _FIRST_THREAD = "\nThread "
 _OUT_OF_TIME = "no native stacks in time"
@@ -89,19 +86,9 @@ class NativeDump:
 
     def _start(self, rank: int, pid: int) -> None:
         try:
-            out, out_end = os.pipe()
-        except OSError:  # too many open files
-            return
-        try:
-            ends = (_NO_INPUT, out_end, out_end)
-            command = [*self._command, str(pid)]
-            tool_pid = system.spawn(Invocation(command, dict(os.environ), "/", ends))
+            tool_pid, out = system.spawn_tool([*self._command, str(pid)])
         except OSError:  # it has been removed, or there is no room
-            os.close(out)
             return
-        finally:
-            os.close(out_end)
-        os.set_blocking(out, False)
         self._tools[out] = _Tool(rank, pid, tool_pid)
         self._loop.watch(out, READ, lambda ready: self._read(out))
 

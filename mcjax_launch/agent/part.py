@@ -72,7 +72,7 @@ class AgentPart:
         self.agent.link.send(said)
 
     def on_hook_loss(self, hook: HookConnection) -> None:
-        """Handle the end of a connection whose process has sent a message of the feature."""
+        """Handle the end of a connection, whose process may have sent a message of the feature."""
 
     def on_stop(self) -> None:
         """Drop work that has become useless, because the launcher has ordered the job's end."""

@@ -150,7 +150,7 @@ class Initialization:
         """Replace JAX's initialize() and shutdown() by wrappers."""
         self._replace(distributed, "initialize", self._wrap_initialize)
         python = ".".join(map(str, sys.version_info[:3]))
-        self._link.send(ImportedJax(*_get_versions(), python))
+        self._link.send(ImportedJax(_get_version("jax"), _get_version("jaxlib"), python))
         self._replace(distributed, "shutdown", self._wrap_shutdown)
 
     def _replace(
@@ -228,7 +228,8 @@ class Initialization:
                 count,
                 process_id,
                 place,
-                *_get_versions(),
+                _get_version("jax"),
+                _get_version("jaxlib"),
                 elsewhere,
                 partition,
                 recoverable,
@@ -291,12 +292,8 @@ def _make_refusal(error: Exception) -> NotJoined:
     return NotJoined(type(error).__name__, summary, backend_at)
 
 
-def _get_versions() -> tuple[str, str]:
-    """Return the versions of jax and jaxlib; "" if unknown, as when jax is half imported."""
-    return _get_version("jax"), _get_version("jaxlib")
-
-
 def _get_version(package: str) -> str:
+    """Return the version of jax or jaxlib; "" if unknown, as when jax is half imported."""
     return str(getattr(sys.modules.get(f"{package}.version"), "__version__", ""))
 
 

@@ -59,7 +59,7 @@ class Server:
             Loop(),
             lambda pid, rank: pid == 100 * rank,
             self._take,
-            lambda hook, features: None,
+            lambda hook: None,
         )
         self.hooks.ranks = range(4)
 

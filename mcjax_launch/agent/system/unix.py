@@ -33,6 +33,10 @@ _NO_ROOM = (errno.EAGAIN, errno.EMFILE, errno.ENFILE, errno.ENOMEM)
 _PEAK_UNIT = 1024 if sys.platform == "darwin" else 1
 
 
+#: Descriptor of a process's standard input, unless it has another: /dev/null, see `agent.main`.
+NO_INPUT = 0
+
+
 class SpawnError(Exception):
     """Error: a program cannot be started; `what` is the program or directory at fault."""
 
@@ -161,6 +165,23 @@ class Unix:
         if isinstance(spawned, int):
             return spawned
         raise spawned
+
+    def spawn_tool(self, argv: Sequence[str]) -> tuple[int, int]:
+        """Start a program without input; return its pid, and a descriptor to read its output from.
+
+        Raises:
+            OSError: there is no such program, or no room.
+
+        """
+        out, end = os.pipe()
+        os.set_blocking(out, False)
+        try:
+            return self.spawn(Invocation(argv, dict(os.environ), "/", (NO_INPUT, end, end))), out
+        except (OSError, SpawnError) as error:
+            os.close(out)
+            raise OSError(error.errno, os.strerror(error.errno or 0)) from None
+        finally:
+            os.close(end)
 
     def spawn_all(self, programs: Iterable[Invocation]) -> list[Spawned]:
         """Start programs in sessions of their own, with default signal actions.

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import os
 
-from ....agent.agent import NO_INPUT
 from ....agent.part import AgentPart, RankStarter
 from ....agent.system import system
-from ....agent.system.unix import SpawnError
+from ....agent.system.unix import NO_INPUT, SpawnError
 from ....machine.interpreter import find_executable
 from ....wire.signals import get_signal_name
 from ..messages import (

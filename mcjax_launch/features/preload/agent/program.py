@@ -65,7 +65,8 @@ def choose(
     found = next((package for package in _iterate_imports(tree) if package in libraries), None)
     if found is None:
         raise Unsuited(f"{name} does not import JAX")
-    return Choice(f"{name} imports {found}", _find_settings(tree, libraries, environ))
+    lines = text.decode("utf-8", "replace")
+    return Choice(f"{name} imports {found}", _find_settings(lines, tree, libraries, environ))
 
 
 def find_source_file(argv: Sequence[str], cwd: str, environ: Mapping[str, str]) -> str:
@@ -139,44 +140,18 @@ def _is_for_types(test: Any) -> bool:
 
 
 def _find_settings(
-    tree: Any, libraries: Collection[str], environ: Mapping[str, str]
+    text: str, tree: Any, libraries: Collection[str], environ: Mapping[str, str]
 ) -> dict[str, str]:
-    """Return variables that a module sets to constants before it first imports a library."""
+    """Return variables that a module sets to constants, a line each, before it needs a library."""
+    needs = (part.lineno for part in tree.body if {*_iterate_imports(part)} & {*libraries})
     found: dict[str, str] = {}
-    for statement in tree.body:
-        if any(package in libraries for package in _iterate_imports(statement)):
-            break
-        name, value, is_default = _parse_setting(statement)
-        if name and not (is_default and name in {**environ, **found}):
+    for line in text.splitlines()[: next(needs) - 1]:
+        words = line.partition("#")[0].replace("'", '"').split('"')
+        if len(words) != 5 or "\\" in line:
+            continue
+        begin, name, middle, value, end = words
+        shape = begin.replace("os.environ", "environ"), middle.replace(" ", ""), end.strip()
+        is_default = shape == ("environ.setdefault(", ",", ")")
+        if shape == ("environ[", "]=", "") or (is_default and name not in {**environ, **found}):
             found[name] = value
     return {name: value for name, value in found.items() if environ.get(name) != value}
-
-
-def _parse_setting(statement: Any) -> tuple[str, str, bool]:
-    """Return the variable that a statement sets, its value, and whether it is a default.
-
-    The name is "" if the statement sets no variable to a constant.
-    """
-    value = getattr(statement, "value", None)
-    pair: list[Any] = []
-    if is_default := type(statement).__name__ == "Expr":
-        function = getattr(value, "func", None)
-        if getattr(function, "attr", "") == "setdefault" and _is_environ(function.value):  # type: ignore[union-attr]
-            pair = value.args  # type: ignore[union-attr]
-    elif type(statement).__name__ == "Assign":
-        target = statement.targets[0]
-        if type(target).__name__ == "Subscript" and _is_environ(target.value):
-            pair = [target.slice, value]
-    words: list[Any] = [getattr(node, "value", None) for node in pair]
-    if len(words) == 2 and all(map(_is_text, words)):
-        return words[0], words[1], is_default
-    return "", "", False
-
-
-def _is_text(word: object) -> bool:
-    return isinstance(word, str) and "\n" not in word and "\0" not in word
-
-
-def _is_environ(node: Any) -> bool:
-    """Return whether a node is `environ` or an attribute of that name, as in `os.environ`."""
-    return "environ" in (getattr(node, "attr", ""), getattr(node, "id", ""))

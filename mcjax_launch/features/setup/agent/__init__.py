@@ -14,7 +14,7 @@ import time
 from ....agent.part import AgentPart, HostChanges
 from ....agent.startup import choose_working_folder
 from ....agent.system import system
-from ....agent.system.unix import Invocation, SpawnError
+from ....agent.system.unix import NO_INPUT, Invocation, SpawnError
 from ....machine import own_paths
 from ....machine.interpreter import Unusable
 from ....machine.loop import READ
@@ -38,8 +38,6 @@ if TYPE_CHECKING:
     from .stamps import Stamp, Surroundings
 
 _PIECE = 1 << 14
-# Descriptor of the command's standard input: /dev/null, see `main`.
-_NO_INPUT = 0
 # Waits for the lock that its standard input is, and says so as the command's first output.
 _LOCKS = (
     'import fcntl; print("waits for another job\'s --setup here", flush=True); '
@@ -171,7 +169,7 @@ class SetupCommand(AgentPart, HostChanges):
     def _begin(self) -> None:
         self._began_at = time.monotonic()
         argv = make_argv(self._asked.command, self._around.environ, self._saved)
-        self._spawn(argv, _NO_INPUT, self._on_end)
+        self._spawn(argv, NO_INPUT, self._on_end)
 
     def _spawn(self, argv: list[str], given: int, on_end: Callable[[int], object]) -> None:
         """Start a process, of which the output is sent to the launcher."""
