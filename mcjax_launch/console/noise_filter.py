@@ -238,7 +238,8 @@ class NoiseFilter:
             return self._pass_unchanged(pieces, text)
         listener = self._listeners.setdefault(stream, LineClassifier(is_users))
         begun = self._begun.get_line(stream)
-        listener.expect(begun + text, lambda traceback: self._classify_traceback(traceback, stream))
+        classify, at_end = self.failures.classify_traceback, self._at_end
+        listener.expect(begun + text, lambda found: classify(found, stream, at_end=at_end))
         behind = self.failures.collect_lines_behind(stream)
         listener.same = behind
         if not listener.may_be_in(begun + text):
@@ -246,9 +247,6 @@ class NoiseFilter:
         kept = list(chain.from_iterable(self._filter_piece(piece, listener) for piece in pieces))
         self.failures.record_text(stream, b"".join(piece.text for piece in kept))
         return kept
-
-    def _classify_traceback(self, traceback: Traceback, stream: Stream) -> Noise | None:
-        return self.failures.classify_traceback(traceback, stream, at_end=self._at_end)
 
     def _filter_piece(self, piece: Piece, listener: LineClassifier) -> list[Piece]:
         rank = piece.stream.rank

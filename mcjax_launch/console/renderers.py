@@ -256,7 +256,7 @@ class Live(_Renderer):
 
     def _render_above(self, *text: bytes | memoryview) -> Written:
         """Return the bytes to write for whole lines, if any, above the present rows."""
-        in_order = sorted(self._rows.values(), key=_get_sort_key)
+        in_order = sorted(self._rows.values(), key=lambda row: (row.stream.rank, row.stream.number))
         shown = [
             row.stamp + row.stream.prefix + last
             for row in in_order
@@ -303,10 +303,6 @@ _MOVES = rb"\x1b\[[0-9;?]*[@-ln-~]|\x1b[^\[]|[\x00-\x08\x0b\x0c\x0e-\x1a]"
 
 # Carriage returns in a line that goes on.
 _RETURNS = rb"\r(?=[^\r\n])"
-
-
-def _get_sort_key(row: _StreamRow) -> tuple[int, int]:
-    return row.stream.rank, row.stream.number
 
 
 def _prefix_after_returns(text: "bytes | bytearray", prefix: bytes) -> bytes:

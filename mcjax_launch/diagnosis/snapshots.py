@@ -265,14 +265,11 @@ class RankSnapshot:
         named = [program for program in programs if program.name.removeprefix("jit_") in words]
         alike = named if len({program.name for program in named}) == 1 else programs
         if len({program.name for program in alike}) != 1:
-            return RanProgram("", "", self._collect_ranks(alike), where=where) if alike else None
+            ranks = frozenset().union(*(program.ranks for program in alike))
+            return RanProgram("", "", ranks, where=where) if alike else None
         latest = alike[-1]
         shapes = latest.shapes if len(alike) == 1 else ()
         return RanProgram(latest.name, "", latest.ranks, shapes, where, latest.devices)
-
-    @staticmethod
-    def _collect_ranks(programs: Iterable[RanProgram]) -> frozenset[int]:
-        return frozenset().union(*(program.ranks for program in programs))
 
     @property
     def is_in_first_run(self) -> bool:

@@ -209,11 +209,15 @@ def _describe_unhooked_ranks(state: RunState) -> list[str]:
 
 def _describe_root_cause(ending: RankFailed, state: RunState) -> tuple[list[str], tuple[int, int]]:
     """Return lines on the root cause, and the (start, stop) of those that quote its output."""
+    from mcjax_launch.diagnosis.hints import find_hints_safely
+
     run, failure = ending.culprit, ending.culprit.failure
     name = f"rank {run.process_id}" + (f" on {run.host}" if state.hosts > 1 else "")
     if ending.found is not None:
         lines = [ending.found.words, *filter(None, [ending.found.hint])]
-        return lines + ([] if ending.found.ranks else _describe_programs(ending, state)), (0, 0)
+        if not ending.found.ranks:  # the programs say more, or hints do
+            lines += _describe_divergence(state) or find_hints_safely(state, ending.first)
+        return lines, (0, 0)
     if 1 < len(ending.alike) == len(state.ranks):  # which one was the first is chance
         name = f"{len(ending.alike)} ranks failed"
     elif len(ending.alike) > 1:
@@ -242,8 +246,6 @@ def _describe_root_cause(ending: RankFailed, state: RunState) -> tuple[list[str]
     if killer and -(run.status or 0) not in (signal.SIGKILL, *_OF_LIMITS):
         lines.append(f"meanwhile {killer}")
     lines += _describe_divergence(state)
-    from mcjax_launch.diagnosis.hints import find_hints_safely
-
     lines += [] if elsewhere else find_hints_safely(state, run)
     return lines, quote
 
@@ -261,13 +263,6 @@ def _explain_job_end(state: RunState) -> list[str]:
     """Return a line on why the job ended in spite of --on-rank-failure; [] if it did not."""
     why = state.ended_all
     return [f"--on-rank-failure: the job ended despite it: {why}"] if why else []
-
-
-def _describe_programs(ending: RankFailed, state: RunState) -> list[str]:
-    """Return lines on the divergence of the ranks' programs; if unknown, hints for the user."""
-    from mcjax_launch.diagnosis.hints import find_hints_safely
-
-    return _describe_divergence(state) or find_hints_safely(state, ending.first)
 
 
 def _describe_divergence(state: RunState) -> list[str]:

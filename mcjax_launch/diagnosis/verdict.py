@@ -53,34 +53,23 @@ def _is_victim(run: RankRun) -> bool:
     if failure is not None and not failure.exited:
         # Later on a time-out may be the rank's own.
         joining = run.membership.joined_at is None
-        of_lost_peer = _is_of_lost_peer(failure, joining=joining)
-        return of_lost_peer or _has_victims_traceback(failure) or _is_raised_from_loss(failure)
+        inside = [cause for cause in failure.causes if cause.inside]  # an exception group's
+        return (
+            _is_of_lost_peer(failure, joining=joining)
+            or any(each.is_victims for each in _parse_tracebacks(failure.traceback))
+            or (bool(inside) and all(map(_is_of_lost_peer, inside)))
+        )
     if is_aborted_by_jax(run):
         return True
+    if failure is not None and failure.handled is not None and _is_of_lost_peer(failure.handled):
+        return True
     exited = failure is not None or (run.status or 0) > 0
-    return exited and (_was_handling_loss(failure) or _ends_with_loss(run.stderr))
+    return exited and _ends_with_loss(run.stderr)
 
 
 def is_aborted_by_jax(run: RankRun) -> bool:
     """Return whether JAX aborted a rank's process because of another rank."""
     return run.status == -signal.SIGABRT and says_ended_by_jax(run.stderr)
-
-
-def _has_victims_traceback(failure: Failed) -> bool:
-    """Return whether the traceback shows that the failure was caused by a lost peer."""
-    return any(each.is_victims for each in _parse_tracebacks(failure.traceback))
-
-
-def _is_raised_from_loss(failure: Failed) -> bool:
-    """Return whether all exceptions of an exception group are about a lost peer."""
-    inside = [cause for cause in failure.causes if cause.inside]
-    return bool(inside) and all(map(_is_of_lost_peer, inside))
-
-
-def _was_handling_loss(failure: Failed | None) -> bool:
-    """Return whether the program exited while it handled an exception about a lost peer."""
-    handled = failure.handled if failure is not None else None
-    return handled is not None and _is_of_lost_peer(handled)
 
 
 def _is_of_lost_peer(told: Failed | Raised, *, joining: bool = False) -> bool:

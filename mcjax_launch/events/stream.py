@@ -6,7 +6,7 @@ import codecs
 import json
 import os
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from mcjax_launch.events.events import Events
@@ -23,12 +23,6 @@ if TYPE_CHECKING:
 
 # With more unwritten bytes than this the ranks are slowed down.
 _MOST_QUEUED = 1 << 20
-
-
-def _format_event(kind: str, fields: Mapping[str, object]) -> bytes:
-    """Return an event that happens now as a line of JSON."""
-    event = {"event": kind, "time": round(time.time(), 6), **fields}
-    return f"{json.dumps(event)}\n".encode()
 
 
 class EventStream(Events):
@@ -80,7 +74,7 @@ class EventStream(Events):
     def report(self, kind: str, **fields: object) -> None:
         if self._target.gone:
             return
-        line = _format_event(kind, fields)
+        line = f"{json.dumps({'event': kind, 'time': round(time.time(), 6), **fields})}\n".encode()
         if self._early is None:
             self._target.write((line,))
         elif kind == "job":  # which is the first

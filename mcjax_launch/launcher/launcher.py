@@ -263,7 +263,8 @@ class Launcher:
         if isinstance(frame, messages.FromHook):
             feature = frame.message.feature
         if not feature:
-            self._acts.get(type(frame), _ignore)(link, frame)
+            if (act := self._acts.get(type(frame))) is not None:  # else the pool has handled it
+                act(link, frame)
         elif (part := self.parts.find(feature)) is not None:
             part.on_message(link, frame, time.monotonic())  # type: ignore[arg-type]  # has a feature
 
@@ -434,10 +435,6 @@ class Launcher:
         """Wait until all queued output is written or the policy gives up."""
         while not self.console.empty and not self.policy.gives_up(time.monotonic()):
             self._run_turn()
-
-
-def _ignore(link: AgentConnection, frame: object) -> None:
-    """Do nothing: the pool has handled it, or it comes too late."""
 
 
 def _make_staged_paths(job: Job) -> "StagedPaths":

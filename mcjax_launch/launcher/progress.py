@@ -7,7 +7,6 @@ from mcjax_launch.diagnosis.summary import describe_rank_end, format_duration
 from mcjax_launch.launcher.startup import Startup
 from mcjax_launch.ranks import format_all, format_count, format_ranges, format_ranks
 from mcjax_launch.runs.rank_run import BUSY, RankRun, Stage
-from mcjax_launch.runs.sequences import ProgramSequences
 from mcjax_launch.runs.state import RunState
 from mcjax_launch.wording import format_names
 
@@ -74,7 +73,10 @@ def _describe_activity(run: RankRun, awaits: str) -> str:
 
 def _find_awaited_ranks(state: RunState, now: float) -> Mapping[int, str]:
     """Return, for each waiting rank, the names of the ranks that it waits for, if known."""
-    found = _find_recorded_waits(state.sequences, now) if state.sequences is not None else {}
+    found: dict[int, str] = {}
+    for gap in state.sequences.gaps if state.sequences is not None else ():
+        if now > gap.since + _WAITED_S:
+            found.update(dict.fromkeys(gap.begun, format_ranks(gap.behind)))
     for _, there, missing in state.programs.list_unfinished():
         found.update(dict.fromkeys(there, format_ranks(missing)))
     for stage, late in (
@@ -87,16 +89,6 @@ def _find_awaited_ranks(state: RunState, now: float) -> Mapping[int, str]:
             name = "rank" if len(awaited) == 1 else "ranks"
             found.update(dict.fromkeys(waiting, f"{name} {abbreviate_ranks(awaited)}"))
     return found
-
-
-def _find_recorded_waits(sequences: ProgramSequences, now: float) -> dict[int, str]:
-    """Return, for each rank that has waited in a program, the names of the ranks it waits for."""
-    return {
-        rank: format_ranks(gap.behind)
-        for gap in sequences.gaps
-        if now > gap.since + _WAITED_S
-        for rank in gap.begun
-    }
 
 
 def _format_rank_use(run: RankRun, now: float) -> str:

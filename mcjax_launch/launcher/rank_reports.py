@@ -148,7 +148,12 @@ class RankReports:
         failure = None
         if run.failed and not run.after_signal:
             is_victim = verdict is Verdict.VICTIM
-            failure = RankFailure(rank, is_victim, _is_signalled(run), _is_early(run))
+            # A signal that ends jobs may have come to the agent too.
+            is_signalled = run.exit_status in map(exit_status.compute_signal_status, ENDING)
+            # Others' Python programs may fail alike before they join.
+            has_hook = run.process.hooked and (run.status or 0) > 0
+            is_early = has_hook and run.membership.joined_at is None
+            failure = RankFailure(rank, is_victim, is_signalled, is_early)
             if ran_other_collective(run) or (is_victim and _gave_up_waiting(run)):
                 # Ask for the ranks' positions before they are ended.
                 launcher.stacks.request(launcher.links, self._record_late_positions)
@@ -167,14 +172,3 @@ def _gave_up_waiting(run: RankRun) -> bool:
     from mcjax_launch.diagnosis.findings import collectives  # only a victim needs it
 
     return collectives.gave_up_waiting(run)
-
-
-def _is_signalled(run: RankRun) -> bool:
-    """Return whether a rank was ended by a signal that ends jobs."""
-    return run.exit_status in map(exit_status.compute_signal_status, ENDING)
-
-
-def _is_early(run: RankRun) -> bool:
-    """Return whether a Python program has failed before joining: other ranks may fail alike."""
-    hooked = run.process.hooked and (run.status or 0) > 0
-    return hooked and run.membership.joined_at is None

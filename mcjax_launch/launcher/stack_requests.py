@@ -86,19 +86,7 @@ class StackRequests:
             return
         from mcjax_launch.diagnosis.snapshots import Stack
 
-        self._stacks.append(
-            Stack(
-                stacks.rank,
-                link.host.name,
-                stacks.pid,
-                stacks.text,
-                stacks.state,
-                stacks.helper,
-                stacks.blocked,
-                stacks.importing,
-                stacks.others,
-            )
-        )
+        self._stacks.append(Stack(host=link.host.name, **vars(stacks)))
 
     def expire(self, now: float) -> None:
         """Pass on the stacks when all agents have answered, or the deadline has passed."""

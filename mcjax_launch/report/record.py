@@ -5,7 +5,7 @@ clock, unless they say otherwise; null if something has not happened or is not k
 """
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Any
 
@@ -109,7 +109,7 @@ def make_attempt_record(ended: Attempt, began_at: float) -> Json:
         began_at: start time of the launcher, in time.monotonic's seconds.
 
     """
-    state, cause = ended.state, _make_cause(ended)
+    state, cause, checksums = ended.state, _make_cause(ended), ended.program_checksums.items()
     return {
         "restart": ended.restart,
         "job_id": state.job_id or None,
@@ -117,7 +117,7 @@ def make_attempt_record(ended: Attempt, began_at: float) -> Json:
         "seconds": round(ended.seconds, 3),
         "coordinator": state.coordinator or None,
         "hosts": list(ended.hosts),
-        "program_sha256": _group_hosts(ended.program_checksums),
+        "program_sha256": group_by_key((sha, host) for host, sha in checksums),
         "log_dir": state.log_dir,
         "exit_status": ended.summary.status,
         "cause": cause,
@@ -138,11 +138,6 @@ def make_attempt_record(ended: Attempt, began_at: float) -> Json:
         "complete": True,
         "ranks": [_make_rank(run, state, cause["rank"]) for run in state.ranks.values()],
     }
-
-
-def _group_hosts(checksums: Mapping[str, str]) -> dict[str, list[str]]:
-    """Return the hosts that have each checksum."""
-    return group_by_key((checksum, host) for host, checksum in checksums.items())
 
 
 def lighten(attempts: Sequence[Json]) -> None:

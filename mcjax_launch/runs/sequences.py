@@ -325,8 +325,10 @@ def classify(before: Sequence[int], usual: Sequence[int], own: Sequence[int]) ->
     """
     skipped, extra = _find_start(own, usual), _find_start(usual, own)
     is_other = _are_alike(usual[1:], own[1:])
+    known = min(len(usual), len(own), 2 + _ALIKE)
+    goes_on_alike = list(usual[2:known]) == list(own[2:known])
     again = bool(extra) and list(before[-extra:]) == list(own[:extra])
-    if list(usual[:2]) == list(own[1::-1]) and not is_other and _continue_alike(usual, own, 2):
+    if list(usual[:2]) == list(own[1::-1]) and not is_other and goes_on_alike:
         kind = DeviationKind.SWAPPED
     elif skipped and again and abs(skipped - extra) <= 1:  # neither is more likely
         kind = DeviationKind.SKIPPED_OR_REPEATED
@@ -339,12 +341,6 @@ def classify(before: Sequence[int], usual: Sequence[int], own: Sequence[int]) ->
     else:
         kind = DeviationKind.UNCLEAR
     return Deviation((), kind, None, skipped, extra)
-
-
-def _continue_alike(first: Sequence[int], second: Sequence[int], start: int) -> bool:
-    """Return whether two sequences have no difference from `start` on, as far as both are known."""
-    pairs = zip(first[start : start + _ALIKE], second[start : start + _ALIKE], strict=False)
-    return all(ours == theirs for ours, theirs in pairs)
 
 
 def _find_start(sequence: Sequence[int], within: Sequence[int]) -> int:

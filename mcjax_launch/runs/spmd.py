@@ -273,7 +273,8 @@ class ArgumentChecksums:
 
     def compare(self, rank: int, program: RanProgram, checksums: tuple[str, ...]) -> None:
         """Compare a rank's checksums with other ranks', and set `unequal` if one differs."""
-        if not any(checksums) or self.unequal not in (None, self._find_unequal(program)):
+        unequal, name = self.unequal, program.fingerprint
+        if not any(checksums) or (unequal and unequal.program.fingerprint != name):
             return
         known = self._known.setdefault(program.fingerprint, {})
         known[rank] = checksums
@@ -288,10 +289,6 @@ class ArgumentChecksums:
                 return
         if known.keys() >= program.ranks or len(self._known) > _MOST_PROGRAMS:
             del self._known[program.fingerprint]
-
-    def _find_unequal(self, program: RanProgram) -> Unequal | None:
-        found = self.unequal
-        return found if found and found.program.fingerprint == program.fingerprint else None
 
     @property
     def is_settled(self) -> bool:
