@@ -31,6 +31,7 @@ _FACTS: dict[type, Fact] = {
     hook.ProcessNumber: Fact.NUMBER,
     hook.Program: Fact.PROGRAM,
     hook.CollectedTests: Fact.TESTS,
+    Exited: Fact.END,
 }
 
 
@@ -71,10 +72,8 @@ class Announcer:
 
     def record_report(self, message: FromHook | Exited, now: float) -> None:
         """Record the arrival of a hook's report or of a rank's exit; may schedule a pass."""
-        if isinstance(message, Exited):
-            self.record_fact(Fact.END, now)
-        else:
-            self.record_fact(_FACTS.get(type(message.message), Fact.NOTHING), now)
+        told = message if isinstance(message, Exited) else message.message
+        self.record_fact(_FACTS.get(type(told), Fact.NOTHING), now)
 
     def record_fact(self, fact: Fact, now: float) -> None:
         """Record that a fact has become known, and schedule a pass over the rules."""

@@ -514,7 +514,12 @@ class RankSnapshot:
     @property
     def position_with_threads(self) -> str:
         """`position`, with other threads' positions if the main thread waits for a thread."""
-        return self.position + (self._other_threads if self.waits_for_a_thread else "")
+        found = ((thread, _find_user_call(thread)) for thread in self.threads)
+        own = [thread[at] for thread, at in found if at is not None]
+        places = [f"{frame.name} at {self._format_line(frame)}" for frame in own[:_MOST_THREADS]]
+        if not places or not self.waits_for_a_thread:
+            return self.position
+        return f"{self.position}; another of its threads is in {' and one in '.join(places)}"
 
     @property
     def position(self) -> str:
@@ -532,14 +537,6 @@ class RankSnapshot:
         if self.may_serve and frame.library == source_lines.USER:
             place = f"in {self.may_serve}, {place}"
         return place
-
-    @property
-    def _other_threads(self) -> str:
-        """Words for the other threads' positions in user code, to append; "" if there are none."""
-        found = ((thread, _find_user_call(thread)) for thread in self.threads)
-        own = [thread[at] for thread, at in found if at is not None]
-        places = [f"{frame.name} at {self._format_line(frame)}" for frame in own[:_MOST_THREADS]]
-        return f"; another of its threads is in {' and one in '.join(places)}" if places else ""
 
     def _format_line(self, frame: Frame) -> str:
         """Return `file:line` of a call: the path that the hook reports, else the file name."""

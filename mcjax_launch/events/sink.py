@@ -76,10 +76,9 @@ class Sink(Target):
 
     """
 
-    def __init__(self, fd: int, loop: Loop, on_room: Callable[[], None] = lambda: None) -> None:
+    def __init__(self, fd: int, loop: Loop) -> None:
         super().__init__()
         self._loop = loop
-        self.on_room = on_room
         self._on_gone: Callable[[OSError | None], None] | None = None
         self._queue: deque[memoryview] = deque()
         self._fd = fd

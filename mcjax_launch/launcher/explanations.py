@@ -18,16 +18,27 @@ if TYPE_CHECKING:
     from mcjax_launch.diagnosis.summary import Summary
 
 
+def format_advice(stall_timeout: float | None, shows_stacks: str) -> str:
+    """Return a line of advice: how to see where a hanging job waits, and how to end it.
+
+    Args:
+        stall_timeout: value of --stall-timeout in seconds; None if not given.
+        shows_stacks: key or command that shows the stacks of all ranks; "" if there is none.
+
+    """
+    end = "--stall-timeout 10m would end a job without progress"
+    if stall_timeout is not None:
+        end = f"--stall-timeout {stall_timeout:g} ends a job without progress"
+    return f"{shows_stacks} shows where all ranks are; {end}" if shows_stacks else end
+
+
 class Explanations(LauncherPart):
     """Part that applies the rules of `diagnosis/` to new facts and to idle ranks."""
 
     def __init__(self, launcher: JobLauncher) -> None:
         super().__init__(launcher)
-        now = time.monotonic()
-        job, shows_stacks = launcher.job, launcher.front.shows_stacks
         self.announcer = Announcer(launcher.state)
-        limit_s = job.stall_timeout
-        self.hang = HangWatch(launcher.state, self.announcer, now, limit_s, shows_stacks)
+        self.hang = HangWatch(launcher.state, self.announcer, time.monotonic())
 
     @property
     def deadline(self) -> float | None:  # type: ignore[override]
@@ -90,7 +101,9 @@ class Explanations(LauncherPart):
             if first.is_certain:
                 self._end(first, others)
                 return
-            self.launcher.console.note("\n".join([*format_lines(found), self.hang.advice]))
+            job, front = self.launcher.job, self.launcher.front
+            advice = format_advice(job.stall_timeout, front.shows_stacks)
+            self.launcher.console.note("\n".join([*format_lines(found), advice]))
 
     def on_run_end(self, now: float) -> None:
         """Print the remaining findings before the summary."""

@@ -94,24 +94,12 @@ class HangWatch:
         state: state of the attempt.
         announcer: record of the findings that have been printed.
         now: start time of the ranks.
-        stall_timeout: value of --stall-timeout in seconds; None if not given.
-        shows_stacks: key or command with which the user can show all ranks' stacks; "" if that is
-            impossible.
 
     """
 
-    def __init__(
-        self,
-        state: RunState,
-        announcer: Announcer,
-        now: float,
-        stall_timeout: float | None,
-        shows_stacks: str = "",
-    ) -> None:
+    def __init__(self, state: RunState, announcer: Announcer, now: float) -> None:
         self._state = state
         self._announcer = announcer
-        self._stall_timeout = stall_timeout
-        self._shows_stacks = shows_stacks
         self._interval_s = AFTER_S
         self._next_at = now + AFTER_S
         self._polled_at = self._stacks_at = -math.inf
@@ -325,13 +313,3 @@ class HangWatch:
         idle = [spent.compute_idle_s(since) for spent, since in runs]
         due = (now - idle_s + IDLE_S + 1 for idle_s in idle if idle_s > 0)
         return min((at for at in due if at > now), default=math.inf)
-
-    @property
-    def advice(self) -> str:
-        """Advice to the user: how to see where a hanging job waits, and how to end it."""
-        if self._stall_timeout is not None:
-            end = f"--stall-timeout {self._stall_timeout:g} ends a job without progress"
-        else:
-            end = "--stall-timeout 10m would end a job without progress"
-        see = f"{self._shows_stacks} shows where all ranks are; " if self._shows_stacks else ""
-        return f"{see}{end}"

@@ -39,11 +39,6 @@ _EACH_TRIES_S = 0.001
 _ALL_TRY_S = 2.0
 
 
-def _compute_try_delay_s(number: int) -> float:
-    """Return the seconds for which agent `number` waits before it tries an address."""
-    return min(max(0, number - _TRY_AT_ONCE) * _EACH_TRIES_S, _ALL_TRY_S)
-
-
 class StartupListener(Protocol):
     """Receiver of a startup's outcome."""
 
@@ -238,9 +233,8 @@ class Startup:
         port = self._answers[self._hosts[0]].port
         others = [link for link in self._links if link.host is not self._hosts[0]]
         for number, link in enumerate(others):
-            link.send(
-                messages.TryCoordinator(tuple(self._tried), port, _compute_try_delay_s(number))
-            )
+            delay_s = min(max(0, number - _TRY_AT_ONCE) * _EACH_TRIES_S, _ALL_TRY_S)
+            link.send(messages.TryCoordinator(tuple(self._tried), port, delay_s))
 
     def on_coordinator_tried(self, link: AgentConnection, tried: messages.CoordinatorTried) -> None:
         """Record which coordinator addresses a host has reached; make the plan after the last."""

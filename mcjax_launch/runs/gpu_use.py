@@ -193,5 +193,5 @@ class RankGpus(Changing):
         self.peak_mib = max(self.peak_mib, mib)
         if len(self.samples) >= _MOST_SAMPLES:
             del self.samples[1::2]
-        average = sum(busy) / len(busy) if busy else None
+        average = round(sum(busy) / len(busy)) if busy else None
         self.samples.append(GpuSample(at, mib, average, sum(watts) if watts else None))

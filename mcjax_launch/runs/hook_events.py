@@ -2,7 +2,7 @@
 
 from functools import partial
 
-from mcjax_launch.runs.rank_run import ErrorReport, Membership, RankProcess, RankRun
+from mcjax_launch.runs.rank_run import ErrorReport, RankRun
 from mcjax_launch.runs.spmd import RanProgram
 from mcjax_launch.runs.state import RunState
 from mcjax_launch.wire import hook_messages as hook
@@ -26,8 +26,6 @@ def apply(state: RunState, event: FromHook, at: float) -> bool:
     state.activity.active_at = at
     state.activity.heard_at = at
     match event.message:
-        case hook.ImportedJax() | hook.Backend() | hook.NotJoined() | hook.CalledBelow() as report:
-            _record_jax(state, membership, report, at)
         case hook.Joining() as call:
             _record_call(state, run, event, call, at)
         case hook.Joined(process_id=process) if membership.joined_at is None:
@@ -39,78 +37,55 @@ def apply(state: RunState, event: FromHook, at: float) -> bool:
         case hook.Leaving() if membership.leaving_at is None:
             membership.leaving_at = at
             state.record_last_program(run, at)
-        case hook.Left():
-            membership.left = True
-        case (
-            hook.Compiling()
-            | hook.Compiled()
-            | hook.Program(compiling=True)
-            | hook.ProgramCompiled() as report
-        ):
-            _record_compilation(run, report, at)
-            state.activity.record_jax_use(at)
-        case hook.Program() as program:
+        case hook.Program(compiling=False) as program:
             _record_program(state, run, program, at)
+        case hook.Compiling() | hook.ImportedJax() as fact:
+            state.activity.record_jax_use(at)
+            _record_fact(run, fact, at)
         case hook.ProgramText() as part:
             code = state.get_comparison(run).codes.get(part.fingerprint)
             if code is not None:
                 code.add(part)
-        case hook.Crashed() | hook.CollectedTests() | hook.FailedTest() as report:
-            _record_process(run.process, report, at)
-        case hook.UnhandledError() as error if len(run.unhandled_errors) < _MOST_ERRORS:
-            run.unhandled_errors.append(ErrorReport(at, error))
-        case hook.Blind(reason=reason):
-            run.incomparable = reason
         case hook.Failed() as failure:
             return _record_failure(state, run, event, failure, at)
+        case fact:
+            _record_fact(run, fact, at)
     return False
 
 
-def _record_process(
-    process: RankProcess, report: hook.Crashed | hook.CollectedTests | hook.FailedTest, at: float
-) -> None:
-    """Record a crash, or the tests that pytest runs and the first that has failed."""
-    if isinstance(report, hook.Crashed):
-        process.stack = report.stack
-    elif isinstance(report, hook.CollectedTests):
-        process.tests = report
-    else:
-        process.failed_test = report, at
-
-
-def _record_jax(
-    state: RunState,
-    membership: Membership,
-    report: hook.ImportedJax | hook.Backend | hook.NotJoined | hook.CalledBelow,
-    at: float,
-) -> None:
-    """Record a rank's JAX version, backend, failure to join, or a child's initialize() call."""
-    if isinstance(report, hook.Backend):
-        membership.backend = report
-    elif isinstance(report, hook.CalledBelow):
-        membership.called_below.setdefault(report, at)
-    elif isinstance(report, hook.NotJoined):
-        membership.refused = report if membership.joined_at is None else None
-        membership.refused_at = at
-    else:
-        membership.imported = report
-        state.activity.record_jax_use(at)
-
-
-def _record_compilation(
-    run: RankRun,
-    report: hook.Compiling | hook.Compiled | hook.Program | hook.ProgramCompiled,
-    at: float,
-) -> None:
-    """Record the start or end of a compilation, of any program or of one that spans processes."""
-    if isinstance(report, hook.Compiling):
-        run.compilations.begin(report, at)
-    elif isinstance(report, hook.Compiled):
-        run.compilations.end(at)
-    elif isinstance(report, hook.Program):
-        run.compilations.program = report
-    else:
-        run.compilations.forget_program(report.fingerprint)
+def _record_fact(run: RankRun, fact: hook.HookMessage, at: float) -> None:
+    """Record what only concerns the rank."""
+    membership, process, compilations = run.membership, run.process, run.compilations
+    match fact:
+        case hook.ImportedJax():
+            membership.imported = fact
+        case hook.Backend():
+            membership.backend = fact
+        case hook.NotJoined():
+            membership.refused = fact if membership.joined_at is None else None
+            membership.refused_at = at
+        case hook.CalledBelow():
+            membership.called_below.setdefault(fact, at)
+        case hook.Left():
+            membership.left = True
+        case hook.Compiling():
+            compilations.begin(fact, at)
+        case hook.Compiled():
+            compilations.end(at)
+        case hook.Program():  # which is being compiled
+            compilations.program = fact
+        case hook.ProgramCompiled(fingerprint):
+            compilations.forget_program(fingerprint)
+        case hook.Crashed(stack):
+            process.stack = stack
+        case hook.CollectedTests():
+            process.tests = fact
+        case hook.FailedTest():
+            process.failed_test = fact, at
+        case hook.UnhandledError() if len(run.unhandled_errors) < _MOST_ERRORS:
+            run.unhandled_errors.append(ErrorReport(at, fact))
+        case hook.Blind(reason):
+            run.incomparable = reason
 
 
 def _record_call(

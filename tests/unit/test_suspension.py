@@ -44,7 +44,7 @@ def test_suspension_does_not_extend_the_job_limit() -> None:
 def test_suspension_does_not_count_as_waiting() -> None:
     state = run_of(2)
     say(state, 0, hook.Joining("h:1", 2, 0, "train.py:3"), 1.0)
-    watch = HangWatch(state, Announcer(state), 0.0, None)
+    watch = HangWatch(state, Announcer(state), 0.0)
     state.record_resume(1000.0)
     asked: list[tuple[float, HostQuery]] = []
     while not asked or asked[-1][1] is not HostQuery.STACKS:

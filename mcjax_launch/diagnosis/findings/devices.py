@@ -105,13 +105,8 @@ def shared_gpus(view: View) -> Iterator[Finding]:
 
 def other_numbers(view: View) -> Iterator[Finding]:
     """Find that jax.process_index() differs from the ranks' numbers; needs all numbers."""
-    latest = max((run.membership.turn for run in view.runs), default=0)
-    run = next((run for run in view.runs if run.membership.turn == latest), None)
-    known = (
-        view.state.get_comparison(run).members.find_renumbered_ranks(view.state.ranks)
-        if run
-        else {}
-    )
+    latest = max(view.runs, key=lambda run: run.membership.turn)
+    known = view.state.get_comparison(latest).members.find_renumbered_ranks(view.state.ranks)
     if not known:
         return
     pairs = [f"{process} is rank {known[process]}" for process in sorted(known)]

@@ -131,7 +131,7 @@ def test_no_limit_counts_while_a_rank_is_debugged() -> None:
 def test_no_hang_is_reported_while_a_rank_is_debugged() -> None:
     state, _ = running()
     state.num_processes, state.initialize_calls = 2, 1
-    watch = HangWatch(state, Announcer(state), 0.0, None)
+    watch = HangWatch(state, Announcer(state), 0.0)
     state.activity.heard_at = 1.0
     assert watch.deadline is not None
     state.pause.begin(4.0)
