@@ -77,13 +77,13 @@ def _describe_awaited(view: View, wait: Wait) -> str:
 
 def _describe_absent_ranks(view: View, wait: Wait) -> str:
     gap = wait.gap if len(wait.waiting) == 1 else None
+    by_rank = {seen.run.process_id: seen for seen in wait.awaited}
     doing = group_by_place(
-        (seen.run.process_id, _describe_activity(seen, gap)) for seen in wait.awaited
+        (rank, _describe_activity([seen], gap)) for rank, seen in by_rank.items()
     )
     groups = [
-        f"{view.format_ranks(ranks)}, which "
-        + activity.format("are" if len(ranks) > 1 else "is", inflect_have(ranks))
-        for activity, ranks in doing[:_MOST_GROUPS]
+        f"{view.format_ranks(ranks)}, which {_describe_activity([by_rank[r] for r in ranks], gap)}"
+        for _, ranks in doing[:_MOST_GROUPS]
     ]
     omitted = len(doing) - _MOST_GROUPS
     return _format_list([*groups, *([f"others in {omitted} more places"] if omitted > 0 else [])])
@@ -100,52 +100,50 @@ def _explain_joining(view: View, wait: Wait) -> str:
     return f"can they all reach {address}?"
 
 
-# --- what an absent rank does: `{0}` stands for is/are, `{1}` for has/have ---
+# --- what absent ranks do, of which all do the same ---
 
 
-def _describe_activity(seen: RankSnapshot, gap: Gap | None) -> str:
-    """Describe an absent rank's activity, with the number of its latest program if known."""
+def _describe_activity(same: Sequence[RankSnapshot], gap: Gap | None) -> str:
+    """Describe the activity of absent ranks, with the number of their latest program if known."""
     if gap is None:
-        return _describe_place(seen, with_program=True)
-    place = _describe_place(seen, with_program=False)
-    joint = "," if place.startswith("{1}") else " and"
+        return _describe_place(same, with_program=True)
+    have, place = "have" if len(same) > 1 else "has", _describe_place(same, with_program=False)
+    joint = "," if place.startswith(f"{have} ") else " and"
     count = f"{gap.number - 1:,}" if gap.number > 1 else "none"
-    return f"{{1}} run {count}{joint} {place}"
+    return f"{have} run {count}{joint} {place}"
 
 
-def _describe_place(seen: RankSnapshot, *, with_program: bool) -> str:
-    """Describe what an absent rank does; with the program it compiled last, if asked to."""
+def _describe_place(same: Sequence[RankSnapshot], *, with_program: bool) -> str:
+    """Describe what absent ranks do; with the program that they compiled last, if asked to."""
+    seen = same[0]
+    are, have = ("are", "have") if len(same) > 1 else ("is", "has")
     if seen.run.status == 0:
         return "exited with 0"
     if seen.run.is_gone:
-        return "{1} failed"
+        return f"{have} failed"
     if seen.reached.stage is Stage.LEAVING:
-        return _describe_leaving_rank(seen)
+        return _describe_leaving_ranks(seen, are, have)
     if (refused := seen.run.membership.refused) is not None:
-        return _escape_braces(f"went on alone after initialize() failed {explain_refusal(refused)}")
-    standing = _escape_braces(seen.position_with_threads)
+        return f"went on alone after initialize() failed {explain_refusal(refused)}"
+    standing = seen.position_with_threads
     if seen.reached.stage in (Stage.ABSENT, Stage.IMPORTING):
-        return "{1} not called it" + (f" and {{0}} {standing}" if standing else "")
+        return f"{have} not called it" + (f" and {are} {standing}" if standing else "")
     if standing:
         latest = seen.run.compilations.latest if with_program else None
-        last = f"last compiled {format_title(latest.name)} at {latest.where}" if latest else ""
-        return "{0} " + standing + (f" ({_escape_braces(last)})" if last else "")
+        last = f" (last compiled {format_title(latest.name)} at {latest.where})" if latest else ""
+        return f"{are} {standing}{last}"
     if seen.stack is None:
-        return "{0} elsewhere"
-    return f"shows no Python stack: {_escape_braces(seen.stack.state)}"
+        return f"{are} elsewhere"
+    return f"shows no Python stack: {seen.stack.state}"
 
 
-def _describe_leaving_rank(seen: RankSnapshot) -> str:
-    """Describe a rank that has finished or calls shutdown(), as `_describe_activity` does."""
+def _describe_leaving_ranks(seen: RankSnapshot, are: str, have: str) -> str:
+    """Describe ranks that have finished or call shutdown()."""
     place = str(seen.reached)
     if seen.is_in_users_code and seen.is_in_exit_barrier:
-        return f"{{0}} {place}, {_escape_braces(seen.blocked_at)}"
+        return f"{are} {place}, {seen.blocked_at}"
     where = seen.position_with_threads if seen.is_in_users_code else place
-    return f"{{1}} finished and {{0}} {_escape_braces(where)}"
-
-
-def _escape_braces(text: str) -> str:
-    return text.replace("{", "{{").replace("}", "}}")
+    return f"{have} finished and {are} {where}"
 
 
 def _format_list(parts: Sequence[str]) -> str:
