@@ -102,7 +102,9 @@ def make_job(
     of_options = {name: value for name, value in keywords.items() if name not in kw.NO_OPTIONS}
     options = kw.make_options(command, of_options)
     given = kw.list_option_names(of_options)
-    streams = (sys.stdout, sys.stderr) if keywords.get("echo") else None
+    echo = keywords.get("echo")
+    own = (sys.stdout, sys.stderr) if echo else None
+    streams = echo if isinstance(echo, tuple) else own
     on_line, on_event = keywords.get("on_line"), keywords.get("on_event")
     request = Request(
         words=tuple(make_command_line(options, given)),

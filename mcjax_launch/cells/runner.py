@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import sys
 import threading
-import time
 from collections.abc import Callable, Mapping, Sequence
-from queue import Empty, SimpleQueue
+from concurrent.futures import Future
+from io import StringIO
+from queue import SimpleQueue
 from typing import Any
 
 from mcjax_launch.api.call_failed import CallFailed
-from mcjax_launch.api.events import Event, Line
 from mcjax_launch.api.session import Session, select_ranks
-from mcjax_launch.cells.folding import Bundle, Folding, Printed, group_shown, prefix_lines
+from mcjax_launch.cells.folding import Bundle, Printed, group_shown, prefix_lines
 from mcjax_launch.console.prefix import Prefixes
 from mcjax_launch.errors import LaunchError
 from mcjax_launch.ranks import group_by_key
@@ -30,8 +30,8 @@ _COMPLETE = (
 class CellRunner:
     """Ranks that run cells.
 
-    The session's calls are made in a thread: the main thread prints what arrives, as notebooks
-    and Ctrl-C want it.
+    The launcher folds equal lines of ranks. The session's calls are made in a thread: the main
+    thread prints what arrives, as notebooks and Ctrl-C want it.
 
     Args:
         keywords: keywords of `session`.
@@ -49,12 +49,16 @@ class CellRunner:
         prefixes: Prefixes,
         argv: Sequence[str] = (),
     ) -> None:
-        self._arrived: SimpleQueue[Line | Event | None] = SimpleQueue()
-        self._prefixes = prefixes
-        self._is_awaiting = self._is_closing = False
-        own = {"echo": False, "on_line": self._arrived.put, "on_event": self._add_event}
+        self._arrived: SimpleQueue[Printed | Future[Any]] = SimpleQueue()
+        self._is_closing = False
+        shown = {"collapse": "always", **keywords} if prefixes.shown else keywords
+        own = {
+            "echo": (_Stream(self._add, is_error=False), _Stream(self._add, is_error=True)),
+            "no_prefix": not prefixes.shown,
+            "color": "always" if prefixes.colour else "never",
+        }
         try:
-            self.session = Session({**keywords, **own}, initialize=True, argv=argv)
+            self.session = Session({**shown, **own}, initialize=True, argv=argv)
         except TypeError as error:  # a keyword is refused
             raise LaunchError(str(error)) from None
 
@@ -83,12 +87,12 @@ class CellRunner:
 
         """
         chosen = select_ranks(ranks or None, self.session.processes)
-        shown = self._await(lambda: self.session.show(source, chosen, name), len(chosen))
+        shown = self._await(lambda: self.session.show(source, chosen, name))
         return group_shown(chosen, shown)
 
     def complete(self, text: str) -> list[str]:
         """Return names and attributes in the first rank that begin with a text."""
-        if not text or self._is_awaiting:
+        if not text:
             return []
         try:
             found = self.session.exec(_COMPLETE.format(text=text), 0)[0]
@@ -115,63 +119,45 @@ class CellRunner:
         self._is_closing = not self.is_over
         self._await(self.session.close)
 
-    def _await(self, call: Callable[[], Any], ranks: int | None = None) -> Any:
-        """Make a call of the session in a thread; print what arrives until it is over.
-
-        Args:
-            call: the call.
-            ranks: number of ranks that print; None for all.
-
-        """
-        folding = Folding(ranks or self.session.processes, self._prefixes)
-        outcome: list[Any] = []
-        errors: list[BaseException] = []
+    def _await(self, call: Callable[[], Any]) -> Any:
+        """Make a call of the session in a thread; print what arrives until it is over."""
+        made: Future[Any] = Future()
 
         def make() -> None:
             try:
-                outcome.append(call())
+                made.set_result(call())
             except BaseException as error:
-                errors.append(error)
-            finally:
-                self._arrived.put(None)
+                made.set_exception(error)
+            self._arrived.put(made)
 
-        self._is_awaiting = True
         threading.Thread(target=make, name="mcjax-launch cell", daemon=True).start()
-        while self._is_awaiting:
+        arrived: object = None
+        while arrived is not made:
             try:
-                self._is_awaiting = not self._print_next(folding)
+                arrived = self._arrived.get()
+                if isinstance(arrived, Printed):
+                    print_line(arrived)
             except KeyboardInterrupt:
                 self.session.interrupt()
-        self._print(folding.flush(time.monotonic()))
-        if errors:
-            raise errors[0]
-        return outcome[0]
+                arrived = made if made.done() else None
+        return made.result()
 
-    def _print_next(self, folding: Folding) -> bool:
-        """Print what arrives next, or has waited long enough; return True if the call is over."""
-        deadline = folding.deadline
-        wait_s = None if deadline is None else max(0.0, deadline - time.monotonic())
-        try:
-            arrived = self._arrived.get(timeout=wait_s)
-        except Empty:
-            self._print(folding.expire(time.monotonic()))
-            return False
-        if isinstance(arrived, Line):
-            self._print(folding.feed(arrived, time.monotonic()))
-        elif isinstance(arrived, Event) and arrived.rank is not None:
-            self._print(folding.end_job(arrived.rank, time.monotonic()))
-        elif isinstance(arrived, Event):
-            print_line(Printed(self._prefixes.format_own_line(arrived.text), True))
-        return arrived is None
+    def _add(self, printed: Printed) -> None:
+        """Queue what the launcher prints; called in the job's thread."""
+        if not (self._is_closing and printed.is_error):  # of a regular end
+            self._arrived.put(printed)
 
-    def _add_event(self, event: Event) -> None:
-        """Queue lines and ends, but not of a regular end; called in the job's thread."""
-        if event.kind in ("note", "ended") and not self._is_closing:
-            self._arrived.put(event)
 
-    def _print(self, lines: Sequence[Printed]) -> None:
-        for line in lines:
-            print_line(line)
+class _Stream(StringIO):
+    """Text stream that hands on what is written to it."""
+
+    def __init__(self, add: Callable[[Printed], object], *, is_error: bool) -> None:
+        super().__init__()
+        self._add, self._is_error = add, is_error
+
+    def write(self, text: str, /) -> int:
+        self._add(Printed(text, self._is_error))
+        return len(text)
 
 
 def print_line(line: Printed) -> None:

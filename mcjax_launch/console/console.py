@@ -345,9 +345,7 @@ class Console:
         if self.status_line is not None:
             self.status_line.say("", now)
         self._filter(self._unfinished.finish(), now)
-        self._show(self._noise.expire(math.inf), now)
-        for output in self._outputs.values():
-            output.finish()
+        self.flush()
         if mentions and not self._outputs[frames.STDOUT].sink.gone:
             for text in self._noise.pop_mentions():
                 self.note(text)
@@ -357,6 +355,12 @@ class Console:
     def end_lines(self, rank: int) -> None:
         """End a rank's unfinished lines."""
         self._filter(self._unfinished.end(rank), time.monotonic())
+
+    def flush(self) -> None:
+        """Show what waits for equal lines of other ranks, or for the rest of a message."""
+        self._show(self._noise.expire(math.inf), time.monotonic())
+        for output in self._outputs.values():
+            output.finish()
 
     def stop_holding(self, rank: int) -> None:
         """Show a rank's held output now, before the launcher's lines about the rank."""

@@ -233,13 +233,15 @@ def test_guide_runs_as_a_notebook(jobs: Jobs, hosts: str) -> None:
     cells = [f"%%mcjax\n{text}" for text in GUIDE]
     pytest.importorskip("rich")  # draws shardings
     shown = run_notebook("%load_ext mcjax_launch", begin, *cells, "%%mcjax 0\nw", "%mcjax stop")
+    host = " [ab]" if hosts else ""
     large = r"Array\(shape=\(4096, 4096\)"  # all that newer versions of JAX print
     assert shown[1].startswith("4 ranks run: %mcjax -n 4 -d 2")
     for rank in range(4):
-        assert re.search(rf"^\[{rank}\] process={rank} got result: -0.1239", shown[2], re.M), shown
-    assert "[0] NamedSharding(mesh=Mesh('a': 4, 'b': 2" in shown[7]
-    assert re.match(rf"\[0\] (\[\[2048\. 2048\.|{large})", shown[8])
-    assert "[2] process=2 got result: " in shown[10]
+        line = rf"^\[{rank}{host}\] process={rank} got result: -0.1239"
+        assert re.search(line, shown[2], re.M), shown
+    assert re.search(rf"^\[0{host}\] NamedSharding\(mesh=Mesh\('a': 4, 'b': 2", shown[7], re.M)
+    assert re.match(rf"\[0{host}\] (\[\[2048\. 2048\.|{large})", shown[8])
+    assert re.search(rf"^\[2{host}\] process=2 got result: ", shown[10], re.M)
     assert re.match(rf"\[0\] (Array\(\[\[2048\.|{large})", shown[11])
 
 

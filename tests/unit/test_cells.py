@@ -1,4 +1,4 @@
-"""Cells: statements from lines, folding of what ranks print, and what values have to show."""
+"""Cells: statements from lines, and what values have to show."""
 
 from types import ModuleType
 from typing import Any
@@ -6,10 +6,9 @@ from typing import Any
 import pytest
 
 from mcjax_launch.api.call_failed import CallFailed, RankError
-from mcjax_launch.api.events import Line
 from mcjax_launch.api.keywords import make_options
 from mcjax_launch.api.session import select_ranks
-from mcjax_launch.cells.folding import Folding, group_shown, prefix_lines
+from mcjax_launch.cells.folding import group_shown, prefix_lines
 from mcjax_launch.cells.runner import format_failure
 from mcjax_launch.cli.command import command
 from mcjax_launch.cli.interactive import is_regular_end
@@ -61,43 +60,6 @@ def test_blank_line_in_a_piped_function_does_not_end_it() -> None:
     lines = ["def f():", "    a = 1", "", "    return a", "f()"]
     made = [text for line in lines for text in statements.feed(line)]
     assert made == ["def f():\n    a = 1\n\n    return a\n", "f()\n"]
-
-
-def test_what_ranks_say_because_another_has_ended_is_hidden() -> None:
-    """The words of the first rank that has ended are shown."""
-    folding = Folding(2, PLAIN)
-    said = "E1127 18:12:55.820804    2322 client.cc:94] Polled an error from coordination service"
-    assert folding.end_job(1, 0.0) == []
-    assert folding.end_job(0, 0.0) == []
-    lines = [
-        Line(0, "", "stderr", said),
-        Line(0, "", "stdout", "mine"),
-        Line(1, "", "stderr", said),
-    ]
-    shown = [printed for line in lines for printed in folding.feed(line, 0.0)]
-    shown += folding.flush(1.0)
-    assert [printed.text for printed in shown] == ["[0] mine\n", f"[1] {said}\n"]
-
-
-def test_equal_lines_of_ranks_are_folded() -> None:
-    folding = Folding(3, PLAIN)
-    lines = [Line(rank, "", "stdout", "hi") for rank in range(3)]
-    shown = [printed for line in lines for printed in folding.feed(line, 0.0)]
-    assert [(line.text, line.is_error) for line in shown] == [("[0-2] hi\n", False)]
-    assert folding.feed(Line(1, "", "stderr", "alone"), 1.0) == []
-    assert folding.deadline is not None
-    assert [(line.text, line.is_error) for line in folding.flush(1.0)] == [("[1] alone\n", True)]
-
-
-def test_noise_of_jax_is_hidden() -> None:
-    folding = Folding(1, PLAIN)
-    gloo = (
-        "[Gloo] Rank 0 is connected to 1 peer ranks. Expected number of connected peer ranks is : 1"
-    )
-    caught = "W1127 18:12:55.820804    2322 preemption_notifier.cc:94] SIGTERM caught at 2026"
-    shown = [*folding.feed(Line(0, "", "stdout", gloo), 0.0)]
-    shown += folding.feed(Line(0, "", "stderr", caught), 0.0)
-    assert [*shown, *folding.flush(0.0)] == []
 
 
 def test_values_that_differ_by_their_address_are_equal() -> None:

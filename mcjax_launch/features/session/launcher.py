@@ -164,6 +164,8 @@ class ClientCalls(LauncherPart):
                 self._making.discard(message.rank)
                 self._record_change()
                 self.launcher.console.end_lines(message.rank)
+                if not self._making:
+                    self.launcher.console.flush()
         self._held.append(encoded)
         self._held_bytes += len(encoded)
         self._pass_on()

@@ -20,6 +20,7 @@ import mcjax_launch
 from mcjax_launch import CallFailed, JobFailed, LaunchError
 from mcjax_launch.api import call_progress
 from mcjax_launch.api.calls import CallChannel
+from mcjax_launch.console.collapse import MOMENT_S
 
 pytestmark = pytest.mark.usefixtures("called")
 
@@ -135,6 +136,18 @@ def test_large_values_come_behind_an_unfinished_line(capsys: pytest.CaptureFixtu
             found = ranks.exec("print('y', end='')\nbytes(5 << 20)")
             assert found == [bytes(5 << 20)] * 2
     assert capsys.readouterr().out.count("y") == 6
+
+
+def test_no_line_waits_for_other_ranks_once_a_call_is_over(called: Any) -> None:
+    """As it does while ranks run that may print it too: after such a line the next one waits."""
+    took = []
+    with session(processes=2, echo=True, collapse="always") as ranks:
+        for number in range(3):
+            ranks.exec("print('of both')")
+            began = time.monotonic()
+            ranks.exec(f"print({number})", ranks=0)
+            took.append(time.monotonic() - began)
+    assert min(took) < MOMENT_S
 
 
 def test_session_listens_nowhere(called: Any) -> None:
