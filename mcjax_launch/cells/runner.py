@@ -50,10 +50,9 @@ class CellRunner:
         argv: Sequence[str] = (),
     ) -> None:
         self._arrived: SimpleQueue[Printed | Future[Any]] = SimpleQueue()
-        self._is_closing = False
         shown = {"collapse": "always", **keywords} if prefixes.shown else keywords
         own = {
-            "echo": (_Stream(self._add, is_error=False), _Stream(self._add, is_error=True)),
+            "echo": tuple(_Stream(self._arrived.put, is_error) for is_error in (False, True)),
             "no_prefix": not prefixes.shown,
             "color": "always" if prefixes.colour else "never",
         }
@@ -116,7 +115,6 @@ class CellRunner:
 
     def close(self) -> None:
         """End the ranks, and print what they print at their end."""
-        self._is_closing = not self.is_over
         self._await(self.session.close)
 
     def _await(self, call: Callable[[], Any]) -> Any:
@@ -142,16 +140,11 @@ class CellRunner:
                 arrived = made if made.done() else None
         return made.result()
 
-    def _add(self, printed: Printed) -> None:
-        """Queue what the launcher prints; called in the job's thread."""
-        if not (self._is_closing and printed.is_error):  # of a regular end
-            self._arrived.put(printed)
-
 
 class _Stream(StringIO):
     """Text stream that hands on what is written to it."""
 
-    def __init__(self, add: Callable[[Printed], object], *, is_error: bool) -> None:
+    def __init__(self, add: Callable[[Printed], object], is_error: bool) -> None:
         super().__init__()
         self._add, self._is_error = add, is_error
 
