@@ -17,6 +17,11 @@ _MOST_GRACE_S = scale_time(5.0)
 INTERRUPT_S = scale_time(3.0)
 
 
+def compute_grace_s(passed_s: float) -> float:
+    """Return the seconds that other ranks get when a rank fails after some seconds of a call."""
+    return min(_GRACE_S + _GRACE_SHARE * passed_s, _MOST_GRACE_S)
+
+
 class Due(Enum):
     """Actions that may be due while ranks have not answered."""
 
@@ -66,8 +71,7 @@ class CallProgress:
         """Record what a rank has returned."""
         self.answers[rank] = answer
         if self.failed:
-            passed = now - self._began
-            self._ask_at = now + min(_GRACE_S + _GRACE_SHARE * passed, _MOST_GRACE_S)
+            self._ask_at = now + compute_grace_s(now - self._began)
 
     def record_interrupt(self, now: float) -> None:
         """Record that the ranks have been interrupted."""

@@ -9,26 +9,12 @@ from mcjax_launch.console.prefix import Prefixes
 from mcjax_launch.jax_messages.cpp_blocks import split_at_message
 from mcjax_launch.jax_messages.noise import Noise
 from mcjax_launch.ranks import group_by_key
-from mcjax_launch.wire.value import Value
 
 #: Texts by MIME type, and pictures in base64.
 Bundle = Mapping[str, str]
 #: The type that each bundle has.
 PLAIN = "text/plain"
 _ADDRESS = re.compile(r" at 0x[0-9a-f]+")
-
-
-class Printed(Value):
-    """Text to print.
-
-    Args:
-        text: lines with their prefixes and newlines.
-        is_error: True for standard error.
-
-    """
-
-    text: str
-    is_error: bool
 
 
 def prefix_lines(text: str, ranks: Sequence[int], prefixes: Prefixes) -> str:

@@ -12,7 +12,7 @@ from typing import Any
 
 from mcjax_launch.api.call_failed import CallFailed
 from mcjax_launch.api.session import Session, select_ranks
-from mcjax_launch.cells.folding import Bundle, Printed, group_shown, prefix_lines
+from mcjax_launch.cells.folding import Bundle, group_shown, prefix_lines
 from mcjax_launch.console.prefix import Prefixes
 from mcjax_launch.errors import LaunchError
 from mcjax_launch.ranks import group_by_key
@@ -49,7 +49,7 @@ class CellRunner:
         prefixes: Prefixes,
         argv: Sequence[str] = (),
     ) -> None:
-        self._arrived: SimpleQueue[Printed | Future[Any]] = SimpleQueue()
+        self._arrived: SimpleQueue[tuple[str, bool] | Future[Any]] = SimpleQueue()
         shown = {"collapse": "always", **keywords} if prefixes.shown else keywords
         own = {
             "echo": tuple(_Stream(self._arrived.put, is_error) for is_error in (False, True)),
@@ -133,8 +133,8 @@ class CellRunner:
         while arrived is not made:
             try:
                 arrived = self._arrived.get()
-                if isinstance(arrived, Printed):
-                    print_line(arrived)
+                if isinstance(arrived, tuple):
+                    print_lines(*arrived)
             except KeyboardInterrupt:
                 self.session.interrupt()
                 arrived = made if made.done() else None
@@ -144,18 +144,18 @@ class CellRunner:
 class _Stream(StringIO):
     """Text stream that hands on what is written to it."""
 
-    def __init__(self, add: Callable[[Printed], object], is_error: bool) -> None:
+    def __init__(self, add: Callable[[tuple[str, bool]], object], is_error: bool) -> None:
         super().__init__()
         self._add, self._is_error = add, is_error
 
     def write(self, text: str, /) -> int:
-        self._add(Printed(text, self._is_error))
+        self._add((text, self._is_error))
         return len(text)
 
 
-def print_line(line: Printed) -> None:
-    """Print a line, with its newline, to standard output or error."""
-    print(line.text, end="", file=sys.stderr if line.is_error else sys.stdout, flush=True)
+def print_lines(text: str, is_error: bool) -> None:
+    """Print lines, with their newlines, to standard output or error."""
+    print(text, end="", file=sys.stderr if is_error else sys.stdout, flush=True)
 
 
 def _drop_jax(traceback: str) -> str:

@@ -15,8 +15,8 @@ import click
 from mcjax_launch.api.call_failed import CallFailed
 from mcjax_launch.api.result import JobFailed
 from mcjax_launch.api.session import select_ranks
-from mcjax_launch.cells.folding import PLAIN, Printed, prefix_lines
-from mcjax_launch.cells.runner import CellRunner, format_failure, print_line
+from mcjax_launch.cells.folding import PLAIN, prefix_lines
+from mcjax_launch.cells.runner import CellRunner, format_failure, print_lines
 from mcjax_launch.cli.keywords import make_keywords
 from mcjax_launch.cli.statements import Statements
 from mcjax_launch.console.prefix import Prefixes
@@ -188,7 +188,7 @@ class Prompt:
         self._status = failed[0] if failed else self._status
         for code, ranks in group_by_key(zip(codes, range(len(codes)), strict=True)).items():
             if isinstance(code, str):
-                print_line(Printed(prefix_lines(code, ranks, self._prefixes), True))
+                print_lines(prefix_lines(code, ranks, self._prefixes), is_error=True)
         return False
 
     def _is_exit(self, error: CallFailed) -> bool:
@@ -206,7 +206,7 @@ class Prompt:
 
     def _refuse(self, why: str) -> None:
         self._status = exit_status.FAILED
-        print_line(Printed(self._prefixes.format_own_line(why), True))
+        print_lines(self._prefixes.format_own_line(why), is_error=True)
 
     def _choose(self, ranks: str) -> None:
         """Choose the ranks that run the next statements; "" or "all" for all."""
@@ -235,11 +235,10 @@ class Prompt:
             if not (is_regular_end(error) if name else self._is_exit(error)):
                 self._status = exit_status.FAILED
                 for text in format_failure(error, self._prefixes):
-                    print_line(Printed(text, True))
+                    print_lines(text, is_error=True)
             return error
         for bundle, ranks in shown:
-            text = prefix_lines(bundle[PLAIN], ranks, self._prefixes)
-            print_line(Printed(text, False))
+            print_lines(prefix_lines(bundle[PLAIN], ranks, self._prefixes), is_error=False)
         return None
 
 

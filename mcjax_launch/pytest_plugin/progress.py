@@ -6,11 +6,7 @@ from typing import NamedTuple
 
 import pytest
 
-# How long the other ranks get when a rank has failed: they may fail too, or wait for it forever.
-# All do the same work, so after a late failure the other ranks get more time.
-_GRACE_S = 1.0
-_GRACE_SHARE = 0.5
-_MOST_GRACE_S = 5.0
+from mcjax_launch.api.call_progress import compute_grace_s
 
 
 class Early(enum.Enum):
@@ -89,7 +85,7 @@ class RanksProgress:
     @property
     def grace_s(self) -> float:
         """Seconds that the other ranks may run on after a rank has reported a failure."""
-        return min(_GRACE_S + _GRACE_SHARE * (self._last_report - self._began), _MOST_GRACE_S)
+        return compute_grace_s(self._last_report - self._began)
 
     @property
     def deadline(self) -> float | None:
