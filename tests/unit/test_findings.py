@@ -583,6 +583,8 @@ def test_findings_cost_grows_with_time_not_ranks(monkeypatch: pytest.MonkeyPatch
 
 def test_only_ranks_that_just_wait_count_as_waiting() -> None:
     """Ranks in initialize(), and in the exit barrier, where one has failed that they wait for."""
+    told = Told([*calls(3), *said(1, Joined(1), Leaving())])
+    assert not told.state.only_waits  # none has failed
     told = Told([call(1), *said(1, Joined(1)), call(0), *ends(2, 3)])
     assert not told.state.only_waits
     told.happens(FromHook(1, Leaving()))

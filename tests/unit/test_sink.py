@@ -64,6 +64,18 @@ def test_what_is_queued_is_written_before_a_debugger_prints(terminal: tuple[int,
     loop.close()
 
 
+def test_end_of_the_reader_is_noticed_though_nothing_is_written() -> None:
+    reader, writer = os.pipe()
+    loop, gone = Loop(), list[OSError | None]()
+    stream = sink.Sink(writer, loop)
+    stream.watch(gone.append)
+    os.close(reader)
+    loop.dispatch_ready(time.monotonic() + 10)
+    assert (gone, stream.gone) == ([None], True)
+    os.close(writer)
+    loop.close()
+
+
 def test_launcher_sleeps_once_the_reader_has_caught_up() -> None:
     reader, writer = os.pipe()
     loop = Loop()

@@ -1,11 +1,37 @@
 """Folders of --compile-cache that are refused, because of what others could put into them."""
 
+import json
 import os
 from pathlib import Path
 
+import parts
 import pytest
 
+from mcjax_launch.features.compile_once.agent import CompiledFolders
+from mcjax_launch.features.compile_once.messages import NoCache, ShareCompiled
+from mcjax_launch.machine.loop import Loop
 from mcjax_launch.machine.own_paths import explain_distrust
+
+
+@pytest.mark.parametrize("mode", [None, 0o755, 0o777])
+def test_ranks_share_programs_also_without_a_kept_cache(tmp_path: Path, mode: int | None) -> None:
+    """It is not asked for, can be trusted, or not; twice, as for a second run."""
+    kept, sent = tmp_path / "kept", list[object]()
+    made = parts.agent(tmp_path, Loop(), None)
+    made.link.send = sent.append
+    part = CompiledFolders(made)
+    if mode is not None:
+        kept.mkdir()
+        kept.chmod(mode)
+    for _ in range(2):
+        part.on_message(ShareCompiled("on", str(kept) if mode else "", 5))
+        private = tmp_path / "compiled"
+        used = str(kept) if mode == 0o755 else ""
+        assert json.loads(part.variable) == ["on", str(private), used, 5]
+        assert private.stat().st_mode & 0o777 == 0o700
+    assert len(sent) == 2 * (mode == 0o777)
+    for message in sent:
+        assert isinstance(message, NoCache) and "every user can write" in message.reason
 
 
 def test_missing_folders_are_made(tmp_path: Path) -> None:

@@ -38,8 +38,12 @@ def source(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> hook.CompileOnce:
     monkeypatch.setattr(hook, "make_program_key", lambda backend, module, *more: module)
     jax_config = ModuleType("jax._src.config")  # of a jax without a cache
     monkeypatch.setitem(sys.modules, "jax._src.config", jax_config)
+    return make_source(tmp_path, "auto")
+
+
+def make_source(private: Path, mode: str) -> hook.CompileOnce:
     variable = hook_environ.get_feature_variable("compile_once")
-    environ = {variable: json.dumps(["auto", str(tmp_path), "", 0]), "JAX_PROCESS_ID": "0"}
+    environ = {variable: json.dumps([mode, str(private), "", 0]), "JAX_PROCESS_ID": "0"}
     return hook.CompileOnce(SimpleNamespace(is_below=True), environ)  # type: ignore[arg-type]
 
 
@@ -53,6 +57,27 @@ def obtain(source: hook.CompileOnce, client: Client, name: str) -> bool:
 
     source.obtain(compile_, (client, name, [], None))
     return bool(compiled)
+
+
+@pytest.mark.parametrize(
+    ("mode", "platform", "shares"),
+    [
+        ("auto", "cpu", True),
+        ("on", "cpu", True),
+        ("auto", "cuda", False),
+        ("on", "cuda", True),
+        ("auto", "tpu", False),
+        ("on", "tpu", True),
+    ],
+)
+def test_programs_of_accelerators_are_shared_only_on_request(
+    source: hook.CompileOnce, tmp_path: Path, mode: str, platform: str, *, shares: bool
+) -> None:
+    asked = make_source(tmp_path, mode)
+    options = SimpleNamespace(env_option_overrides=[])
+    backend: Any = SimpleNamespace(platform=platform)
+    assert (asked._make_key(backend, "module", [], options) == "module") == shares
+    assert bool(options.env_option_overrides) == (shares and platform == "cuda")
 
 
 def test_only_failures_in_a_row_end_the_loading(

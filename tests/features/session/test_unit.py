@@ -13,6 +13,7 @@ from typing import Any
 import parts
 import pytest
 
+from mcjax_launch.agent.system import system
 from mcjax_launch.api.call_failed import CallFailed, RankError, describe_errors
 from mcjax_launch.api.call_progress import CallProgress, Due
 from mcjax_launch.api.values import Answer, RankValues
@@ -21,6 +22,7 @@ from mcjax_launch.features.session import agent
 from mcjax_launch.features.session.messages import (
     CallReady,
     EndCalls,
+    Interrupt,
     MakeCall,
     Ready,
     Returned,
@@ -167,6 +169,25 @@ def test_call_reaches_its_ranks_whenever_they_are_ready(host: Host) -> None:
     assert Path(get_call_path(str(host.folder), 1)).read_bytes() == b"a call"
     programs = [early, add_program(host, 1), add_program(host, 2)]
     assert [program.sent for program in programs] == [[CallReady(1)], [], [CallReady(1)]]
+
+
+def test_interrupt_reaches_the_ranks_that_still_make_this_call(
+    host: Host, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not one that waits for the next call, is over, or makes another call."""
+    reached: list[int] = []
+    monkeypatch.setattr(system, "signal_process", lambda pid, signum: reached.append(pid))
+    programs = [add_program(host, rank) for rank in range(4)]
+    for rank, program in enumerate(programs):
+        program.pid = 70 + rank
+    host.returns.on_message(Interrupt(1))  # there is no call yet
+    submit(host, 1, b"a call", (0, 1, 2))
+    host.add(1, "returned")
+    host.returns.on_hook_loss(programs[2])  # type: ignore[arg-type]
+    for number in (1, 2):
+        host.returns.on_message(Interrupt(number))
+    assert reached == [70]
+    host.way.taken()
 
 
 def test_next_call_replaces_the_file_of_the_last(host: Host) -> None:

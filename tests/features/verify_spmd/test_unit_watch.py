@@ -325,6 +325,21 @@ def test_end_of_a_compilation_may_precede_its_announcement(job: Job) -> None:
         assert job.state.ranks[1].compilations.program == compiled
 
 
+def test_ranks_that_compile_are_watched_though_none_is_held() -> None:
+    """Rank 1 has skipped what the others compile together, as GPUs do, and has run nothing new."""
+    job = Job()
+    for rank in (1, 2):
+        job.programs.record_run(rank, HELD, held=True)
+    assert job.wait(1) == [Release("h", ALL)]
+    for rank in range(3):
+        apply(job.state, FromHook(rank, hook_messages.Joined(rank)), 1.0)
+        job.state.record_process(rank, rank)
+        job.places[rank] = "result"
+    assert job.watch.deadline is None
+    compile_(job, 0, 2)
+    assert any(isinstance(decision, Diverged) for decision in job.wait(12))
+
+
 @pytest.mark.parametrize(
     ("ranks", "computes", "told"),
     [

@@ -1,0 +1,194 @@
+"""What the launcher makes of recorded programs: differences, counts, and clocks of hosts."""
+
+import signal
+import zlib
+from array import array
+from binascii import b2a_base64
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from fakes import Connection
+from records import run_of
+
+from mcjax_launch.diagnosis.view import Fact
+from mcjax_launch.features.recorder.launcher import SequenceComparison
+from mcjax_launch.features.recorder.messages import (
+    AskTime,
+    Entries,
+    HostTime,
+    NotRecording,
+    Recorded,
+    RecordedProgram,
+    RecordedSequence,
+)
+from mcjax_launch.runs.stop_reasons import interrupted
+from mcjax_launch.wire.messages import FromHook
+
+KEY = 7
+NOW = 100.0
+
+
+class Job:
+    """Launcher of ranks that record programs over one mesh, as much of it as the part uses."""
+
+    def __init__(self, ranks: int, hosts: int = 1, *, verify_spmd: bool = False) -> None:
+        self.state = run_of(ranks, joins=True)
+        self.details: list[str] = []
+        self.facts: list[Fact] = []
+        self.stops: list[Any] = []
+        self.rows: list[list[dict[str, Any]]] = []
+        self.events: list[object] = []
+        self.links = [Connection() for _ in range(hosts)]
+        explanations = SimpleNamespace(on_fact=lambda fact, now: self.facts.append(fact))
+        self.launcher: Any = SimpleNamespace(
+            state=self.state,
+            job=SimpleNamespace(verify_spmd=verify_spmd, is_looked_at=True),
+            links=self.links,
+            console=SimpleNamespace(show_detail=self.details.append),
+            front=SimpleNamespace(
+                standby=SimpleNamespace(record_rows=lambda kind, rows: self.rows.append(rows))
+            ),
+            events=SimpleNamespace(
+                is_read=True, report=lambda kind, ranks: self.events.append(ranks)
+            ),
+            parts=SimpleNamespace(load_explanations=lambda: explanations),
+            policy=SimpleNamespace(on_limit=lambda stop: stop),
+            perform=self.stops.append,
+        )
+        self.part = SequenceComparison(self.launcher)
+        for rank in range(ranks):
+            self.says(rank, RecordedSequence(KEY, "cpu", None, None))
+        for name in "fu":
+            self.says(0, RecordedProgram(ord(name), f"jit_{name}", "t.py:1", name))
+
+    def link(self, number: int) -> Any:
+        return self.links[number]
+
+    def says(self, rank: int, message: Any, now: float = NOW) -> None:
+        self.part.on_message(self.link(0), FromHook(rank, message), now)
+
+    def ran(self, rank: int, programs: str, now: float = NOW, link: int = 0, **how: Any) -> None:
+        """Report that a rank has run these programs, a letter each, after those before."""
+        mesh = self.state.sequences and self.state.sequences.meshes.get((0, KEY))
+        first = mesh.by_rank[rank].count + 1 if mesh and rank in mesh.members else 1
+        packed = zlib.compress(array("I", map(ord, programs)).tobytes())
+        text = b2a_base64(packed, newline=False).decode()
+        message = Recorded((Entries(rank, 0, KEY, first, text, **how),))
+        self.part.on_message(self.link(link), message, now)
+
+    def wait(self, seconds: float) -> None:
+        """Let time pass in which nothing comes."""
+        until = NOW + seconds
+        while (at := self.part.deadline) is not None and at <= until:
+            self.part.expire(at)
+
+
+def test_difference_is_a_fact_or_the_end_of_the_job() -> None:
+    for verify_spmd in (False, True):
+        job = Job(3, verify_spmd=verify_spmd)
+        for rank, programs in enumerate(("fufu", "fufu", "fuff")):
+            job.ran(rank, programs)
+        assert (job.facts, job.stops) == ([], [])  # more may show of which kind it is
+        job.wait(3)
+        assert job.facts == ([] if verify_spmd else [Fact.SEQUENCE])
+        assert [stop.status for stop in job.stops] == [1] * verify_spmd
+        job.ran(0, "fu", NOW + 4)
+        assert len(job.facts) + len(job.stops) == 1
+
+
+def test_ending_job_is_not_compared() -> None:
+    job = Job(2)
+    job.state.record_stop(interrupted(signal.SIGINT), NOW)
+    job.ran(0, "fuf")
+    job.ran(1, "fuu")
+    job.wait(5)
+    assert (job.facts, job.part.deadline) == ([], None)
+
+
+@pytest.mark.parametrize("is_early", [True, False])
+@pytest.mark.parametrize(
+    "message", [NotRecording("no room"), RecordedSequence(KEY, "cpu", None, None, "", False)]
+)
+def test_rank_that_cannot_tell_the_order_is_not_compared(message: Any, *, is_early: bool) -> None:
+    job = Job(3)
+    if is_early:
+        job.says(2, message)
+    job.ran(0, "fuf")
+    job.ran(1, "fuf")
+    if not is_early:
+        job.says(2, message)
+    job.ran(2, "fuu")
+    job.wait(5)
+    assert job.facts == []
+    assert "rank 2" in job.details[-1]
+    job.ran(0, "ff", NOW + 6)
+    job.ran(1, "fu", NOW + 6)
+    job.wait(12)
+    is_deaf = isinstance(message, NotRecording)
+    assert job.facts == [Fact.SEQUENCE] * (is_deaf and is_early)  # the others know theirs
+
+
+def test_order_that_says_nothing_is_told_once() -> None:
+    job = Job(2)
+    job.ran(0, "fuf")
+    job.ran(1, "fuu", has_order=False)
+    job.ran(1, "fu", has_order=False)
+    job.wait(5)
+    assert job.facts == []
+    assert job.details == [
+        "the order of programs over ranks 0-1 is no longer compared: rank 1 cannot tell it"
+    ]
+
+
+def test_counts_of_programs_are_reported_now_and_then() -> None:
+    """To --jobs more often than to --events."""
+    job = Job(2)
+    job.ran(0, "fu")
+    for seconds in range(20):
+        job.ran(0, "fu", NOW + seconds)
+    assert len(job.events) == 3
+    assert len(job.rows) == 10
+    [row] = job.rows[0]
+    assert (row["rank"], row["count"]) == (0, 2)
+    job.launcher.front.standby = None
+    job.ran(0, "f", NOW + 40)
+    assert (len(job.events), len(job.rows)) == (4, 10)
+    job.launcher.events.is_read = False
+    job.ran(0, "f", NOW + 80)
+    assert len(job.events) == 4
+
+
+def ask(job: Job, link: int, *, ahead_s: float, takes_s: float, now: float = NOW) -> None:
+    """Ask a host for its time, and let it answer within so many seconds."""
+    job.ran(link, "f", now, link)
+    asked = job.links[link].sent[-1]
+    assert asked == AskTime(now)
+    answer = HostTime(now, now + takes_s / 2 + ahead_s)
+    job.part.on_message(job.link(link), answer, now + takes_s)
+
+
+def test_times_of_hosts_are_as_uncertain_as_their_answers_took() -> None:
+    job = Job(3, hosts=3)
+    for link, takes_s in enumerate((0.2, 0.02, 0.1)):
+        ask(job, link, ahead_s=5.0, takes_s=takes_s)
+    job.ran(0, "f", NOW + 1, timed=(2,), times=(int((NOW + 6) * 1e6),))
+    [arrivals] = job.part._sequences.arrivals.values()
+    assert arrivals.uncertain_s == pytest.approx(0.1 + 0.05)  # those of two hosts
+    assert arrivals._pending[2][0] == pytest.approx(NOW + 1)
+    assert len(job.links[0].sent) == 1
+
+
+def test_late_answer_does_not_replace_a_better_one() -> None:
+    job = Job(2, hosts=2)
+    ask(job, 0, ahead_s=5.0, takes_s=0.1)
+    clock = job.part._clocks[job.link(0)]
+    for number, (takes_s, ahead_s) in enumerate(((0.3, 5.0), (0.2, 6.0)), 1):  # it drifts
+        ask(job, 0, ahead_s=6.0, takes_s=takes_s, now=NOW + 31 * number)
+        assert clock.ahead_s == pytest.approx(ahead_s)
+
+
+def test_clocks_of_one_host_are_not_asked_for() -> None:
+    job = Job(2)
+    job.ran(0, "f")
+    assert job.links[0].sent == []
