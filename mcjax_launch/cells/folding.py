@@ -6,8 +6,6 @@ import re
 from collections.abc import Mapping, Sequence
 
 from mcjax_launch.console.prefix import Prefixes
-from mcjax_launch.jax_messages.cpp_blocks import split_at_message
-from mcjax_launch.jax_messages.noise import Noise
 from mcjax_launch.ranks import group_by_key
 
 #: Texts by MIME type, and pictures in base64.

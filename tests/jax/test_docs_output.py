@@ -20,6 +20,11 @@ MARKED = f"import pytest\npytestmark = pytest.mark.mcjax(processes=2, cpu_device
 # Whose train.py need not use jax: they show where ranks run, or what is told of them. Others of
 # their kind run JAX.
 WITHOUT_JAX = (
+    "README.md: mcjax-launch --max-restarts 3 train.py",
+    "README.md: mcjax-launch -n 4 --log-dir logs --report run.html train.py",
+    "coding_agents.md: mcjax-launch --detach -n 4 train.py > id",
+    "coding_agents.md: mcjax-launch -n 4 -d 2 --timeout 10m --events run.jsonl train.py"
+    " > run.log 2>&1",
     "coding_agents.md: mcjax-launch --detach --timeout 1d -n 4 train.py > id",
     "cookbook.md: export MCJAX_VIA='gcloud compute tpus tpu-vm ssh NAME --zone=Z"
     " --worker={host} -q --command={command}'",
@@ -28,9 +33,11 @@ WITHOUT_JAX = (
     "cookbook.md: mcjax-launch --hosts box1,box2 --via 'docker exec -i {host}'"
     " --sync train.py train.py",
     "cookbook.md: mcjax-launch -n 4 --wrap 'nsys profile -o rank{process_id}' train.py",
+    "cookbook.md: mcjax-launch -n 4 --events run.jsonl train.py",
     "cookbook.md: mcjax-launch -n 4 --events fd:3 train.py 3>&1 >/dev/null 2>&1"
     " | jq -c 'del(.record, .ranks)'",
     "cookbook.md: mkfifo events",
+    "index.md: mcjax-launch -n 4 train.py",
     "reference.md: mcjax-launch -n 4 --events run.jsonl train.py",
     "schedulers.md: kubectl apply -f pods.yaml && kubectl rollout status statefulset/ws",
 )

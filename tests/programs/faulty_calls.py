@@ -29,7 +29,9 @@ _FAULTS = {
 _AFTER = {"plain": "time.sleep({pause})", "jax": "sync_global_devices('all')"}
 _PREPARE = {
     "plain": "import os, sys, time",
-    "jax": "import os, sys, time\nfrom jax.experimental.multihost_utils import sync_global_devices",
+    # Once, for JAX does not survive an interrupt while it imports its compiler.
+    "jax": "import os, sys, time\nfrom jax.experimental.multihost_utils import sync_global_devices\n"
+    "sync_global_devices('all')",
 }
 
 
@@ -46,6 +48,7 @@ def main(faults: int, seed: int, kind: str) -> None:
     with ranks:
         for number in range(faults):
             faulthandler.dump_traceback_later(_HUNG_S, exit=True)
+            ranks.exec(_PREPARE[kind])
             name = chance.choice(list(_FAULTS))
             outcome = _call(ranks, name, kind, chance)
             counts[f"{name}: {outcome}"] = counts.get(f"{name}: {outcome}", 0) + 1
@@ -60,7 +63,7 @@ def _call(ranks: mcjax_launch.Session, name: str, kind: str, chance: random.Rand
     """Make a call with a fault; return what came of it."""
     rank, pause = chance.randrange(_RANKS), round(0.2 * chance.random(), 3)
     text = (
-        f"{_PREPARE[kind]}\nif os.environ['JAX_PROCESS_ID'] == '{rank}':\n"
+        f"if os.environ['JAX_PROCESS_ID'] == '{rank}':\n"
         f"    time.sleep({pause})\n    {_FAULTS[name]}\n{_AFTER[kind].format(pause=pause)}\n"
     )
     moment = 1e-4 + _LONGEST_S * chance.random() ** 3 if name == "interrupt" else 0

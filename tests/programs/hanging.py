@@ -46,10 +46,10 @@ def spread_ones() -> jax.Array:
     )
 
 
-def train(*, more: bool = False) -> None:
-    """Steps, of which one rank takes its time for the fifth, or does not take the last one."""
+def train() -> None:
+    """Steps, of which one rank takes its time for the fifth."""
     x = spread_ones()
-    for number in range(8 + more):
+    for number in range(8):
         if number == 4 and late and way == "train":
             load_batch()
         x = step(x)
@@ -126,10 +126,6 @@ if way == "unhurried":
     step_in_thread()
     if late:
         serve()
-if way == "collective":
-    if late:
-        load_batch()
-    multihost_utils.sync_global_devices("collective")
 if way.startswith("barrier"):
     if late and way == "barrier":
         load_batch()
@@ -141,8 +137,6 @@ if way == "left":
     if late:
         jax.distributed.shutdown()
     multihost_utils.sync_global_devices("without it")
-if way == "steps":
-    train(more=not late)
 if way == "unused":  # silent steps that use hardly any processor
     x = spread_ones()
     for _ in range(int(10 * seconds)):

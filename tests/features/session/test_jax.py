@@ -23,18 +23,6 @@ def ranks() -> Iterator[mcjax_launch.Session]:
         yield made
 
 
-def test_global_arrays_stay(ranks: mcjax_launch.Session) -> None:
-    before = "jax" in sys.modules
-    ranks.exec("""
-        from jax.sharding import NamedSharding, PartitionSpec as P
-        mesh = jax.make_mesh((3,), ("i",))
-        x = jax.device_put(jax.numpy.arange(3.0), NamedSharding(mesh, P("i")))
-    """)
-    assert ranks.exec("float(x.sum())") == [3.0] * 3
-    assert repr(ranks.exec("x", ranks=0)) == "[Array(shape=(3,), dtype=float32)]"
-    assert ("jax" in sys.modules) == before
-
-
 def test_wait_for_a_failed_rank_ends_with_new_ranks(ranks: mcjax_launch.Session) -> None:
     with pytest.raises(CallFailed) as raised:
         ranks.exec("""
@@ -52,20 +40,33 @@ def test_wait_for_a_failed_rank_ends_with_new_ranks(ranks: mcjax_launch.Session)
     assert ranks.exec("'jax' in globals()") == [False] * 3
 
 
-@pytest.mark.parametrize(
-    "busy",
-    [
-        "__import__('time').sleep(3)",
-        "(jax.jit(lambda x: jax.lax.fori_loop(0, 4000, lambda i, y: y @ y / 300., x))"
-        "(jax.numpy.ones((300, 300))).block_until_ready())",
-    ],
-    ids=["sleeps", "computes"],
+BUSY = (
+    "__import__('time').sleep(2)",
+    "(jax.jit(lambda x: jax.lax.fori_loop(0, 2000, lambda i, y: y @ y / 300., x))"
+    "(jax.numpy.ones((300, 300))).block_until_ready())",
 )
-def test_rank_that_is_busy_is_waited_for(ranks: mcjax_launch.Session, busy: str) -> None:
-    with pytest.raises(CallFailed) as raised:
-        ranks.exec(f"if jax.process_index() == 1: raise ValueError('bad batch')\ndone = {busy}, 1")
-    assert str(raised.value) == "rank 1 raised ValueError: bad batch"
-    assert ranks.exec("done[1]", ranks="0,2") == [1, 1]
+
+
+def test_global_arrays_stay_after_a_failure_if_the_others_are_busy(
+    ranks: mcjax_launch.Session,
+) -> None:
+    """Ranks that sleep or compute do not wait for the failed one, which is no reason to end them."""
+    before = "jax" in sys.modules
+    ranks.exec("""
+        from jax.sharding import NamedSharding, PartitionSpec as P
+        mesh = jax.make_mesh((3,), ("i",))
+        x = jax.device_put(jax.numpy.arange(3.0), NamedSharding(mesh, P("i")))
+    """)
+    for busy in BUSY:
+        with pytest.raises(CallFailed) as raised:
+            ranks.exec(
+                f"if jax.process_index() == 1: raise ValueError('bad batch')\ndone = {busy}, 1"
+            )
+        assert str(raised.value) == "rank 1 raised ValueError: bad batch"
+        assert ranks.exec("done[1]", ranks="0,2") == [1, 1]
+    assert ranks.exec("float(x.sum())") == [3.0] * 3
+    assert repr(ranks.exec("x", ranks=0)) == "[Array(shape=(3,), dtype=float32)]"
+    assert ("jax" in sys.modules) == before
 
 
 def test_ctrl_c_in_a_collective_starts_new_ranks(ranks: mcjax_launch.Session) -> None:
@@ -88,9 +89,9 @@ def test_failure_of_initialize_ends_the_session() -> None:
         raise AssertionError("it has begun")
 
 
-@pytest.mark.timeout(700)
-@pytest.mark.parametrize("faults", [4, pytest.param(30, marks=pytest.mark.nightly)])
-def test_faults_with_jax_leave_a_usable_session(jobs: Jobs, faults: int) -> None:
+@pytest.mark.nightly
+@pytest.mark.timeout(1900)
+def test_faults_with_jax_leave_a_usable_session(jobs: Jobs) -> None:
     launcher = [sys.executable, str(PROGRAMS / "faulty_calls.py")]
-    ended = jobs.run(faults, time.time_ns(), "jax", launcher=launcher, limit=600)
+    ended = jobs.run(30, time.time_ns(), "jax", launcher=launcher, limit=1800)
     assert ended.status == 0, ended.stderr
