@@ -173,7 +173,8 @@ def test_times_of_hosts_are_as_uncertain_as_their_answers_took() -> None:
     for link, takes_s in enumerate((0.2, 0.02, 0.1)):
         ask(job, link, ahead_s=5.0, takes_s=takes_s)
     job.ran(0, "f", NOW + 1, timed=(2,), times=(int((NOW + 6) * 1e6),))
-    [arrivals] = job.part._sequences.arrivals.values()
+    [mesh] = job.part._sequences.meshes.values()
+    arrivals = mesh.arrivals
     assert arrivals.uncertain_s == pytest.approx(0.1 + 0.05)  # those of two hosts
     assert arrivals._pending[2][0] == pytest.approx(NOW + 1)
     assert len(job.links[0].sent) == 1
