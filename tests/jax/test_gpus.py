@@ -56,19 +56,19 @@ def test_each_rank_has_its_own_gpus(
     assert uses(ended) == {0: "0,1 0,1", 1: "2,3 2,3"}
 
 
-@pytest.mark.parametrize(
-    ("after", "shown"),
-    [
-        (f"os.environ['CUDA_VISIBLE_DEVICES'] = '1'; {INITIALIZE}", "all None"),
-        (f"jax.config.update('jax_cuda_visible_devices', '3'); {INITIALIZE}", "3 None"),
-        ("jax.distributed.initialize(local_device_ids=[2])", "2 0,1"),
-    ],
-)
-def test_setting_of_the_program_takes_precedence(
-    jobs: Jobs, tmp_path: Path, after: str, shown: str
-) -> None:
-    ended = jobs.run("-n", 2, program(tmp_path, after), "mine", env=FOUR)
-    assert uses(ended)[0] == shown
+# What each rank does, and what it uses.
+SETTINGS = {
+    f"os.environ['CUDA_VISIBLE_DEVICES'] = '1'; {INITIALIZE}": "all None",
+    f"jax.config.update('jax_cuda_visible_devices', '3'); {INITIALIZE}": "3 None",
+    "jax.distributed.initialize(local_device_ids=[0])": "0 2",
+    INITIALIZE: "3 3",
+}
+
+
+def test_setting_of_the_program_takes_precedence(jobs: Jobs, tmp_path: Path) -> None:
+    after = f"exec({[*SETTINGS]}[int(os.environ['JAX_PROCESS_ID'])])"
+    ended = jobs.run("-n", 4, program(tmp_path, after), "mine", env=FOUR)
+    assert uses(ended) == dict(enumerate(SETTINGS.values()))
 
 
 def test_setting_of_the_user_takes_precedence(jobs: Jobs, tmp_path: Path) -> None:
