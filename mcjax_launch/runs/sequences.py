@@ -296,7 +296,7 @@ class MeshSequence:
             if program is None:
                 deviations.append(Deviation(tuple(ranks), DeviationKind.ENDED, None))
             elif program != usual:
-                deviation = self._classify(groups[usual][0], ranks[0])
+                deviation = self._classify(groups[usual][0], ranks[0], names)
                 same = names[program].title == names[usual].title
                 if self._lost is not None:  # the first difference may be among those
                     deviation = deviation.copy_with(kind=DeviationKind.UNCLEAR)
@@ -307,11 +307,11 @@ class MeshSequence:
         usually = names[usual], tuple(groups[usual])
         return Difference(self.agreed + 1, *usually, tuple(deviations), self._lost)
 
-    def _classify(self, usual: int, rank: int) -> Deviation:
+    def _classify(self, usual: int, rank: int, names: ProgramNames) -> Deviation:
         """Return what a rank did where its programs first differ from those of the rank `usual`."""
-        theirs, own = (self.by_rank[each].get_from(self.agreed + 1) for each in (usual, rank))
+        after = (self.by_rank[each].get_from(self.agreed + 1) for each in (usual, rank))
         before = self.by_rank[rank].programs[: self.agreed - self.by_rank[rank].base]
-        return classify(before, theirs, own)
+        return classify(*(list(map(names.get_common, ran)) for ran in (before, *after)))
 
 
 def classify(before: Sequence[int], usual: Sequence[int], own: Sequence[int]) -> Deviation:
@@ -360,14 +360,22 @@ class ProgramNames:
     def __init__(self) -> None:
         self._names: dict[int, ProgramName] = {}
         self._fingerprints: dict[int, set[str]] = {}
+        self._common: dict[int, int] = {}  # identities by those of programs that are the same
+        self._by_fingerprint: dict[str, int] = {}
 
     def record(self, identity: int, name: str, where: str, fingerprint: str) -> None:
         """Record a rank's name for a program, with the fingerprint of the compiled program."""
         self._names.setdefault(identity, ProgramName(format_title(name), where))
         self._fingerprints.setdefault(identity, set()).add(fingerprint)
+        common = self._by_fingerprint.setdefault(fingerprint, identity)
+        self._common.setdefault(identity, common)
 
     def __getitem__(self, identity: int) -> ProgramName:
         return self._names.get(identity, ProgramName("a program", ""))
+
+    def get_common(self, identity: int) -> int:
+        """Return the identity that stands for a program in all ranks, as far as that is known."""
+        return self._common.get(identity, identity)
 
     def are_same(self, first: int, second: int) -> bool:
         """Return whether two identities stand for the same compiled program.

@@ -124,6 +124,21 @@ def test_equal_code_of_two_functions_is_no_difference() -> None:
     assert sequences.differences == []
 
 
+def test_difference_is_named_though_each_rank_has_its_own_function() -> None:
+    """As one that uses a variable with the rank's number, which the program does not contain."""
+    sequences = make(("fufufefufu", "gugugegugu", "fufuefufu"))
+    sequences.names._fingerprints.clear()
+    sequences.names._common.clear()
+    for letter in KNOWN:
+        own = "f" if letter == "g" else letter
+        sequences.names.record(ord(letter), "jit_x", "", own + "again")
+    sequences.compare((), LATER, 1)
+    sequences.compare((), LATER + 10, 1)
+    assert describe_differences(sequences) == [
+        f"rank 2 skipped {LINES['f']} (program 5 of this mesh): ranks 0-1 ran it"
+    ]
+
+
 def test_functions_that_share_a_program_do_not_differ() -> None:
     """As of a tool's code: ranks give it other names, and it has several programs."""
     sequences = make(("ffu", "eeu"))
