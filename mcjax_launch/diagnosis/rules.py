@@ -57,7 +57,6 @@ RULES = (
     Rule("absent.never_called", DEATH),
     Rule("late.joined_late", NOTE, CALL),
     Rule("settings.other_version", NOTE | LIMIT | DEATH, CALL),
-    Rule("settings.without_partition", NOTE, CALL),
     Rule("settings.other_setting", NOTE | LIMIT | SUMMARY, CALL),
     Rule("requested.other_count", NOTE | SUMMARY, Fact.BACKEND),
     Rule("devices.unlike_others", NOTE | SUMMARY, Fact.BACKEND),

@@ -185,12 +185,12 @@ _COMPILING = re.compile(r"trace_to_jaxpr|lower_jaxpr|lower_\w{0,40}computation|p
 # Names that the hook gives to a wait at a barrier, or for a key (hook/initialize.py).
 _BARRIER = re.compile(r"wait_at_barrier\((.*)\)")
 _KEY = re.compile(r"(blocking_key_value_get\w*)\(.*\)")
-#: Words before a barrier's name in a position.
-BARRIER = "at the barrier "
 # JAX's function in which one process compiles for all, and the others wait for it.
 _SHARES = "_compile_and_share_module"
 # A compilation that has used no processor for this long waits for something.
 _IDLE_S = scale_time(10.0)
+#: Words before a barrier's name in a position.
+BARRIER = "at the barrier "
 #: Words before the program in the position of a rank that waits for another's compilation.
 IN_COMPILATION = "waiting in the compilation of "
 # JAX's functions that wait for other processes without a program.

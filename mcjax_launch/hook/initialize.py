@@ -219,7 +219,6 @@ class Initialization:
         process_id = _convert_to_int(filled["process_id"])
         address = str(filled["coordinator_address"])
         elsewhere = process_id == 0 and _is_elsewhere(filled, self._environ)
-        partition = devices.find_partition(filled)
         place = user_lines.find_current_line()
         recoverable = _is_recoverable()
         self._link.send(
@@ -231,7 +230,6 @@ class Initialization:
                 _get_version("jax"),
                 _get_version("jaxlib"),
                 elsewhere,
-                partition,
                 recoverable,
                 read_settings() | ({_TLS: "on"} if uses_tls(filled) else {}),
                 replaced,

@@ -42,7 +42,7 @@ class Joining(HookMessage):
     """Notice that a process calls initialize(), with the arguments (None if not a number).
 
     `jax` and `jaxlib` are the versions of these packages. `elsewhere` is True if this is process 0
-    and the coordinator address is of another machine. `partition` is the partition index, or None.
+    and the coordinator address is of another machine.
     `recoverable` is True if jax_enable_recoverability is set, so that processes survive failures of
     other processes. `settings` holds JAX settings that must be equal in all processes, by variable.
     `replaced` is the address that the program has passed, if it is only a placeholder; else "".
@@ -55,7 +55,6 @@ class Joining(HookMessage):
     jax: str = ""
     jaxlib: str = ""
     elsewhere: bool = False
-    partition: int | None = None
     recoverable: bool = False
     settings: dict[str, str] | None = None
     replaced: str = ""

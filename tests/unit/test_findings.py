@@ -149,8 +149,6 @@ WHILE_IT_RUNS: dict[str, tuple[Sequence[Event], list[str], str]] = {
     "another jax": (calls(2, jax=["2", "1"]), ["rank 1 has jax 1, rank 0 has 2" + NEEDED], ""),
     "another jaxlib": (calls(2, jax="2", jaxlib=["2", "1"]), ["rank 1 has jaxlib 1, rank 0 has 2" + NEEDED], ""),
     "both": (calls(2, jax=["2", "1"], jaxlib=["2", "1"]), ["rank 1 has jax 1, rank 0 has 2" + NEEDED], ""),
-    "equal partitions": (calls(2, partition=0), [], ""),
-    "one without a partition": (calls(2, partition=[0, None]), ["rank 1 has no partition index, rank 0 has: JAX needs it from all processes or none (JAX_PARTITION_INDEX, or partition_index= of initialize())"], ""),
     "settings of which nothing is known": (calls(2, settings=[None, {"XLA_FLAGS": "--a"}]), [], ""),
     "equal settings": (calls(2, settings={"XLA_FLAGS": "--a"}), [], ""),
     "another setting": (calls(3, settings=[{}, {"JAX_ENABLE_X64": "1"}, {}]), ["rank 1 has JAX_ENABLE_X64=1, rank 0 has none" + NEEDED], ""),

@@ -65,20 +65,3 @@ def _format_setting_values(name: str, own: str, theirs: str) -> tuple[str, str]:
         " ".join(word for word in value.split() if word not in common) for value in (own, theirs)
     )
     return (f"{name}={first}", second or "none") if first else (f"no {name}", f"{name}={second}")
-
-
-def without_partition(view: View) -> Iterator[Finding]:
-    """Find ranks without a partition index in a job where another rank has one."""
-    missing = [run.process_id for run, call in view.calls if call.partition is None]
-    given = [run.process_id for run, call in view.calls if call.partition is not None]
-    if not given or not missing:
-        return
-    first, *others = missing
-    nor = f", nor {inflect_have(others)} {format_ranks(others)}" if others else ""
-    yield Finding(
-        "partition",
-        f"{view.format_ranks([first])} has no partition index{nor}, "
-        f"{format_ranks(given)} {inflect_have(given)}: JAX needs it from all "
-        "processes or none (JAX_PARTITION_INDEX, or partition_index= of initialize())",
-        tuple(missing),
-    )
