@@ -81,21 +81,17 @@ class _Output:
         """Show a piece of a rank's stream, now or after waiting for equal lines of other ranks."""
         if self._aside is not None:
             self._aside.add(piece)
-        elif isinstance(piece, Lines):
-            if self._collapse is not None and not self._collapse.is_too_much(piece, now):
+            return
+        if self._collapse is not None:
+            if isinstance(piece, Lines) and not self._collapse.is_too_much(piece, now):
                 self._show_groups(self._collapse.feed(piece, now))
                 return
-            self._flush_before(piece)
-            self.sink.write(self._renderer.render_lines(piece))
-            self._record_shown(piece.stream)
-        else:
-            self._flush_before(piece)
-            self.sink.write(self._renderer.render_fragment(piece, now))
-            self._record_shown(piece.stream)
-
-    def _flush_before(self, piece: Piece) -> None:
-        if self._collapse is not None:
             self._show_groups(self._collapse.flush_before(piece))
+        if isinstance(piece, Lines):
+            self.sink.write(self._renderer.render_lines(piece))
+        else:
+            self.sink.write(self._renderer.render_fragment(piece, now))
+        self._record_shown(piece.stream)
 
     def _show_groups(self, groups: "Sequence[LineGroup]") -> None:
         self.sink.write(self._renderer.render_groups(groups))
@@ -112,11 +108,8 @@ class _Output:
         at = self._errors_at.get(rank)
         return at is not None and self.sink.taken - at < _ON_SCREEN
 
-    def show_own(self, text: str) -> None:
+    def show_own(self, text: bytes) -> None:
         """Show whole lines of the launcher."""
-        self._write_own(text.encode("utf-8", "replace"))
-
-    def _write_own(self, text: bytes) -> None:
         if self._aside is not None:
             self._aside.add(text)
         else:
@@ -172,7 +165,7 @@ class _Output:
         aside, self._aside = self._aside, None
         for entry in aside.pop_all() if aside is not None else ():
             if isinstance(entry, bytes):
-                self._write_own(entry)
+                self.show_own(entry)
             else:
                 self.show(entry, now)
         self.sink.release()
@@ -393,7 +386,8 @@ class Console:
         output = self._outputs[frames.STDERR]
         first, *others = map(escape_unprintable, lines)
         shown = output.prefixes.format_own_line(first, headline=headline, alarm=alarm)
-        output.show_own(shown + "".join(map(output.prefixes.format_own_line, others)))
+        shown += "".join(map(output.prefixes.format_own_line, others))
+        output.show_own(shown.encode("utf-8", "replace"))
 
     def note(self, text: str) -> None:
         """Show lines as `say` does, but not with --quiet."""
@@ -414,7 +408,8 @@ class Console:
         if lines:
             shown = [f"[{host}] {escape_unprintable(line)}" for line in lines]
             self._events.report("note", text="\n".join(shown), level="detail")
-            self._outputs[frames.STDERR].show_own("".join(f"{line}\n" for line in shown))
+            text = "".join(f"{line}\n" for line in shown)
+            self._outputs[frames.STDERR].show_own(text.encode("utf-8", "replace"))
 
     # --- time and room ---
 
