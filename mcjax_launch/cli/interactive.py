@@ -19,7 +19,7 @@ from mcjax_launch.cells.folding import PLAIN, prefix_lines
 from mcjax_launch.cells.runner import CellRunner, format_failure, print_lines
 from mcjax_launch.cli.keywords import make_keywords
 from mcjax_launch.cli.statements import Statements
-from mcjax_launch.console.prefix import Prefixes
+from mcjax_launch.console.prefix import Prefixes, wants_colour
 from mcjax_launch.detached.folders import get_state_folder
 from mcjax_launch.errors import LaunchError
 from mcjax_launch.job.job import Job
@@ -50,7 +50,7 @@ def interact(options: Options, context: click.Context) -> int:
 
     """
     is_typed = sys.stdin.isatty()
-    colour = options.color == "always" or (options.color == "auto" and sys.stdout.isatty())
+    colour = wants_colour(options.color, sys.stdout.isatty(), os.environ)
     prefixes = Prefixes(shown=not options.no_prefix, colour=colour)
     keywords = make_keywords(options, context, _OWN)
     argv, program = _prepare_program(options) if options.program else ((), [])

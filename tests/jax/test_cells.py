@@ -130,13 +130,19 @@ def test_prompt_at_a_terminal(jobs: Jobs, tmp_path: Path) -> None:
     assert "%ranks 1" in (tmp_path / "mcjax-launch" / "history").read_text()
 
 
-def test_prefixes_are_coloured_if_the_output_is_seen(jobs: Jobs) -> None:
+@pytest.mark.parametrize(
+    ("own", "seen"),
+    [({}, r"\x1b\[[0-9;]+m\[0-1\]\x1b\[0m 6"), ({"NO_COLOR": "1"}, r"\[0-1\] 6")],
+)
+def test_prefixes_are_coloured_if_the_output_is_seen(
+    jobs: Jobs, own: dict[str, str], seen: str
+) -> None:
     """Wherever the statements come from."""
     words = shlex.join([*LAUNCHER, "-n", "2", "-d", "1", "--interactive"])
-    env = {"MCJAX_COLOR": "auto"}
+    env = {"MCJAX_COLOR": "auto", **own}
     shell = Terminal(jobs, "-c", f"echo 6 | {words}", command=["bash"], env=env)
     with contextlib.closing(shell) as terminal:
-        terminal.until(re.compile(r"\x1b\[[0-9;]+m\[0-1\]\x1b\[0m 6"))
+        terminal.until(re.compile(seen))
         assert terminal.finish() == 0
 
 
