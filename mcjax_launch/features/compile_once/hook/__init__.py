@@ -70,7 +70,8 @@ class CompileOnce(ProgramSource):
         key = self._make_key(*program)
         if key is None:
             return compile_(*program)
-        stores = self._list_stores()
+        # To be searched in order; the first that can also keeps new programs.
+        stores = [store for store in (self._kept, self._get_jax_store(), self._private) if store]
         executable = self._load(stores, key, program)
         if executable is not None:
             return executable
@@ -95,10 +96,6 @@ class CompileOnce(ProgramSource):
             return make_program_key(backend, module, list(devices), options)
         except UnknownJax:
             return None
-
-    def _list_stores(self) -> list[Store]:
-        """Return the stores to search, in order; the first that can also keeps new programs."""
-        return [store for store in (self._kept, self._get_jax_store(), self._private) if store]
 
     def _load(self, stores: list[Store], key: str, program: tuple[Any, ...]) -> Any:
         """Return an executable that some rank has compiled; None if there is none."""
@@ -169,8 +166,10 @@ class CompileOnce(ProgramSource):
             return None
         if folder not in self._of_jax:
             path = os.path.join(os.path.abspath(os.path.expanduser(folder)), _BESIDE_JAX)
-            store = Store(path, size if size > 0 else sys.maxsize, least)
-            self._of_jax[folder] = None if own_paths.explain_distrust(path) else store
+            # The folder is made by the first of the two.
+            is_trusted = not own_paths.explain_distrust(path)
+            store = Store(path, size if size > 0 else sys.maxsize, least) if is_trusted else None
+            self._of_jax[folder] = store
         return self._of_jax[folder]
 
 
