@@ -219,7 +219,10 @@ class HookServer:
 
     def list_stack_sources(self) -> list[HookConnection]:
         """Return the connections of ranks' processes, which can be asked for stacks."""
-        self._read_pending_hellos()
+        self.accept()
+        for hook in list(self._hooks.values()):
+            if not hook.pid:  # its first message (Hello) was not read yet
+                self._read(hook)
         return [hook for hook in self._hooks.values() if hook.rank >= 0 and hook.dumps]
 
     def reply(self, ranks: Collection[int], reply: HookReply) -> None:
@@ -231,13 +234,6 @@ class HookServer:
                     hook.held = ""
 
     # --- connections ---
-
-    def _read_pending_hellos(self) -> None:
-        """Read the connections whose first message (Hello) was not read yet."""
-        self.accept()
-        for hook in list(self._hooks.values()):
-            if not hook.pid:
-                self._read(hook)
 
     def _listen(self) -> None:
         self._loop.watch(self._server.fileno(), READ, lambda ready: self.accept())
@@ -319,11 +315,12 @@ class HookServer:
 
     def _hand_on(self, hook: HookConnection, message: HookMessage) -> None:
         joins = isinstance(message, hook_messages.Joining)
+        siblings = [other for other in self._hooks.values() if other.rank == hook.rank]
         from_hook = FromHook(
             hook.rank,
             message,
             main=hook.is_main,
-            beside=joins and self._is_sibling_joining(hook),
+            beside=joins and any(other.joining for other in siblings if other is not hook),
             repeated=joins and hook.joining,
         )
         _update_connection(hook, message)
@@ -331,11 +328,6 @@ class HookServer:
             if hook.joined:
                 self.members.add(hook.rank)
             self._on_message(hook, from_hook)
-
-    def _is_sibling_joining(self, hook: HookConnection) -> bool:
-        """Return whether another process of this rank has called initialize() and not left."""
-        others = (other for other in self._hooks.values() if other is not hook)
-        return any(other.joining and other.rank == hook.rank for other in others)
 
 
 def _update_connection(hook: HookConnection, message: HookMessage) -> None:

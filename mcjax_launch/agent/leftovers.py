@@ -44,7 +44,8 @@ class Leftovers:
         """Set `found` to those of these processes to report."""
         processes = {process.pid: process for process in system.list_processes()}
         commands = {pid: " ".join(system.read_command(pid)) for pid in pids if pid in processes}
-        own = {pid for pid, command in commands.items() if command and not _is_helper(command)}
+        own = {pid for pid, command in commands.items() if command}
+        own -= {pid for pid in own if _TRACKER in commands[pid] or _FORK_SERVER in commands[pid]}
         own -= system.select_ending({pid: pid for pid in own})
         self.found = tuple(
             Leftover(self._find_rank(pid, processes), pid, commands[pid][:_LONGEST])
@@ -70,7 +71,3 @@ class Leftovers:
 def is_tracker(pid: int) -> bool:
     """Return whether a process is a resource tracker of multiprocessing or joblib."""
     return any(_TRACKER in word for word in system.read_command(pid))
-
-
-def _is_helper(command: str) -> bool:
-    return _TRACKER in command or _FORK_SERVER in command

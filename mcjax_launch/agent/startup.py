@@ -176,7 +176,12 @@ class HostPreparation:
         environ = {**os.environ, **wanted.env}
         self._tpu = survey_tpu(environ) if wanted.tpus else None
         own_name = tuple(network.resolve_own_name()) if wanted.describe or wanted.towards else None
-        gpus = _find_visible_gpus(wanted) if wanted.gpus else VisibleGpus()
+        gpus = VisibleGpus()
+        if wanted.gpus:
+            from ..machine.gpus import find_visible_gpus  # few jobs need it
+
+            outer = rank_environ.without_outer_job(os.environ)
+            gpus = find_visible_gpus({**outer, **wanted.env})
         binds = wanted.bind_cores == "on" or (wanted.bind_cores == "auto" and bool(gpus.near))
         self.facts = HostFacts(
             python=python,
@@ -274,7 +279,9 @@ class HostPreparation:
     def _reserve_coordinator_port(self, wanted: Prepare) -> int:
         """Reserve and return the coordinator's port, and listen if wanted; 0 if it is elsewhere."""
         bind, listen = wanted.coordinator, wanted.listen
-        if bind is None and self._may_be_first(wanted):
+        mine = self._tpu
+        is_first = mine is not None and (mine.worker, mine.slice_number) == (0, 0)
+        if bind is None and wanted.any_order and is_first:  # rank 0 may move here
             bind, listen = Bind("", 0), True
         if bind is None:
             return 0
@@ -283,12 +290,6 @@ class HostPreparation:
         if listen:
             self._listening = network.PortProbe(self.reserved[0], self._loop)
         return port
-
-    def _may_be_first(self, wanted: Prepare) -> bool:
-        """Return whether rank 0 may move here: in any order, and to TPU worker 0 of slice 0."""
-        mine = self._tpu
-        is_first = mine is not None and (mine.worker, mine.slice_number) == (0, 0)
-        return wanted.any_order and is_first
 
     def _reserve_open(self, bind: Bind) -> int:
         """Reserve and return a free port of TPU_PORTS; 0 if none, no TPU, or `bind` is set."""
@@ -327,13 +328,6 @@ def _compute_checksum(folders: Sequence[str], paths: Sequence[str]) -> str:
         with contextlib.suppress(OSError):
             return sha256(read_regular_file(path)).hexdigest()
     return ""
-
-
-def _find_visible_gpus(wanted: Prepare) -> VisibleGpus:
-    """Return the GPUs that ranks would see with the agent's variables and the user's."""
-    from ..machine import gpus  # few jobs need it
-
-    return gpus.find_visible_gpus({**rank_environ.without_outer_job(os.environ), **wanted.env})
 
 
 def choose_working_folder(chdir: str, given: bool, stage: str) -> str:

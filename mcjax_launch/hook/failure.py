@@ -301,7 +301,8 @@ def _list_direct_causes(error: BaseException | None) -> list[tuple[BaseException
 
 def _format_traceback(exception: tb.TracebackException) -> str:
     """Format a traceback without the frames of the hook, of runpy and of JAX's internals."""
-    marked = _get_hidden_prefixes()
+    util: ModuleType | None = sys.modules.get("jax._src.traceback_util")
+    marked = tuple(map(str, getattr(util, "_exclude_paths", ())))  # JAX's own
     ahead: list[Any] = [exception]
     while ahead:
         shown = ahead.pop()
@@ -321,12 +322,6 @@ def _format_traceback(exception: tb.TracebackException) -> str:
             shown.__notes__ = [note for note in notes if "JAX has removed its internal" not in note]
         ahead += [shown.__cause__, shown.__context__, *(getattr(shown, "exceptions", None) or ())]
     return "".join(exception.format())
-
-
-def _get_hidden_prefixes() -> tuple[str, ...]:
-    """Return prefixes of the file names that JAX leaves out of its own tracebacks."""
-    util: ModuleType | None = sys.modules.get("jax._src.traceback_util")
-    return tuple(map(str, getattr(util, "_exclude_paths", ())))
 
 
 # --- exceptions that do not end the program: in threads and in JAX's callbacks ---

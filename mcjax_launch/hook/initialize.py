@@ -104,20 +104,15 @@ def read_settings() -> dict[str, str]:
     """Return the settings of this process that all ranks should share, without unset ones."""
     config = getattr(sys.modules.get("jax"), "config", None)
     found = {name: _read_option(config, option) for name, option in _OPTIONS.items()}
-    found["XLA_FLAGS"] = " ".join(
-        sorted(filter(_is_shared, os.environ.get("XLA_FLAGS", "").split()))
-    )
+    flags = sorted(os.environ.get("XLA_FLAGS", "").split())
+    shared = [f for f in flags if not any(word in f.partition("=")[0] for word in _OWN_FLAGS)]
+    found["XLA_FLAGS"] = " ".join(shared)
     return {name: value[:_MOST] for name, value in found.items() if value}
 
 
 def _read_option(config: Any, option: str) -> str:
     value = getattr(config, option, None)
     return str(int(value)) if value is True else str(value or "")
-
-
-def _is_shared(flag: str) -> bool:
-    name = flag.partition("=")[0]
-    return not any(word in name for word in _OWN_FLAGS)
 
 
 # --- initialize() ---
@@ -220,7 +215,8 @@ class Initialization:
         address = str(filled["coordinator_address"])
         elsewhere = process_id == 0 and _is_elsewhere(filled, self._environ)
         place = user_lines.find_current_line()
-        recoverable = _is_recoverable()
+        config = getattr(sys.modules.get("jax"), "config", None)
+        recoverable = bool(getattr(config, "jax_enable_recoverability", False))
         self._link.send(
             Joining(
                 address,
@@ -293,12 +289,6 @@ def _make_refusal(error: Exception) -> NotJoined:
 def _get_version(package: str) -> str:
     """Return the version of jax or jaxlib; "" if unknown, as when jax is half imported."""
     return str(getattr(sys.modules.get(f"{package}.version"), "__version__", ""))
-
-
-def _is_recoverable() -> bool:
-    """Return whether the program has asked JAX to survive failures of other processes."""
-    config = getattr(sys.modules.get("jax"), "config", None)
-    return bool(getattr(config, "jax_enable_recoverability", False))
 
 
 def _convert_to_int(value: Any) -> int | None:

@@ -48,21 +48,11 @@ def exchanges(text: str, places: Sequence[int]) -> bool:
             groups = _parse_listed_groups(pairs[1])
         elif listed is not None:
             groups = _parse_groups(listed[1], len(places))
+        processes = ({places[place] for place in g if place < len(places)} for g in groups)
         # An unknown notation may stand for any processes.
-        if not groups or any(len(_find_processes(group, places)) > 1 for group in groups):
+        if not groups or any(len(group) > 1 for group in processes):
             return True
     return False
-
-
-def _find_processes(group: Sequence[int], places: Sequence[int]) -> set[int]:
-    """Return the processes of the devices in a group.
-
-    Args:
-        group: numbers of devices; numbers that exceed `places` are ignored.
-        places: process of each device, by the device's number.
-
-    """
-    return {places[place] for place in group if place < len(places)}
 
 
 def _parse_groups(text: str, count: int) -> list[Sequence[int]]:

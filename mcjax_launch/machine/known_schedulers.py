@@ -226,9 +226,6 @@ def count_restarts(environ: Mapping[str, str]) -> int:
     """Return the number of times that a scheduler has restarted the job; 0 if unknown."""
     # Without Grid Engine, any program may have set `RESTARTED`; other names contain a scheduler's.
     ours = (known for known in SCHEDULERS if "_" in known.restarts or known.has(environ))
-    counts = (environ.get(scheduler.restarts, "") for scheduler in ours)
-    return next((_count(text) for text in counts if text.isdecimal() or text == "Y"), 0)
-
-
-def _count(text: str) -> int:
-    return 1 if text == "Y" else int(text)
+    told = (environ.get(scheduler.restarts, "") for scheduler in ours)
+    counts = ("1" if text == "Y" else text for text in told)
+    return next((int(text) for text in counts if text.isdecimal()), 0)

@@ -38,7 +38,8 @@ def explain_bad_first_line(name: str, file: str, cwd: str, path: str) -> str:
         return f"its first line, #!, names no interpreter{_suggest_run(name, file)}"
     asked = _find_fragile_word(words)
     if asked.endswith("\r"):
-        there = _is_in_path(asked, cwd, path)
+        places = [cwd] if os.sep in asked else path.split(os.pathsep)
+        there = any(os.path.exists(os.path.join(place, asked)) for place in places)
         return "" if there else _explain_windows_ends(asked, name, file)
     interpreter = os.path.join(cwd, words[0])
     if not os.path.exists(interpreter):
@@ -64,11 +65,6 @@ def _find_fragile_word(words: list[str]) -> str:
     # Perl and some other interpreters ignore a carriage return after their options.
     is_strict = program.endswith("sh") or program.startswith("python")
     return words[-1] if is_strict else words[0]
-
-
-def _is_in_path(name: str, cwd: str, path: str) -> bool:
-    places = [cwd] if os.sep in name else path.split(os.pathsep)
-    return any(os.path.exists(os.path.join(place, name)) for place in places)
 
 
 def _explain_windows_ends(asked: str, name: str, file: str) -> str:

@@ -176,8 +176,9 @@ class Linux(Unix):
         main = _read_call(pid, pid)
         if not _FUTEX or not main:
             return False
+        calls = {thread: _read_call(pid, thread) for thread in _list_threads(pid)}
         runs = main in ("running", _FUTEX)
-        return _signal_one(pid, [pid] if runs else _select_in_futex(_read_calls(pid)), signum)
+        return _signal_one(pid, [pid] if runs else _select_in_futex(calls), signum)
 
     def list_descendants(self) -> list[int]:
         """Return the pids of all processes below this process, parents first, zombies included."""
@@ -267,11 +268,6 @@ def _read_stat_fields(pid: str | int) -> list[bytes]:
     if not fields:
         raise ProcessLookupError
     return fields
-
-
-def _read_calls(pid: int) -> dict[int, str]:
-    """Return each thread's `_read_call` by thread id, main thread first; {} if no such process."""
-    return {thread: _read_call(pid, thread) for thread in _list_threads(pid)}
 
 
 def _read_wait(pid: int, thread: int) -> str:

@@ -42,7 +42,8 @@ class OutOfMemory:
             a sentence; "" if the killer has ended no process since; None if that is unknown.
 
         """
-        if said := self._find_in_log(pid):
+        self.read_log()
+        if said := self._killed.pop(pid, ""):  # in a container none: pids differ from the log's
             return said
         in_cgroup, on_machine = self._count_in_cgroup(), _count("/proc/vmstat")
         if in_cgroup is not None and self._in_cgroup is not None and in_cgroup > self._in_cgroup:
@@ -53,14 +54,6 @@ class OutOfMemory:
         if on_machine > self._on_machine:
             return "the kernel's out-of-memory killer ended a process of this machine"
         return ""
-
-    def _find_in_log(self, pid: int) -> str:
-        """Return a sentence on a process from the kernel's log; "" if it is not in the log.
-
-        In a container there is none, because pids differ from those in the log.
-        """
-        self.read_log()
-        return self._killed.pop(pid, "")
 
     def read_log(self) -> list[str]:
         """Return the lines of the kernel's log on memory and GPUs since this object's creation."""

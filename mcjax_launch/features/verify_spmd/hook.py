@@ -64,7 +64,8 @@ def _compute_checksum(value: Any, sharding: Any) -> tuple[str, int]:
     shards = {repr(shard.index): shard.data for shard in getattr(value, "addressable_shards", ())}
     parts = [data for _, data in sorted(shards.items())] or [value]
     size = sum(getattr(data, "nbytes", 0) for data in parts)
-    if size > _MOST_OF_ONE and own is not None and _is_far(own):
+    is_far = own is not None and any(device.platform != "cpu" for device in own.device_set)
+    if size > _MOST_OF_ONE and is_far:
         return "", 0
     sum_, length = 0, 0
     for data in parts:
@@ -80,10 +81,6 @@ def _is_same(sharding: Any, shape: tuple[int, ...]) -> bool:
     from ...hook.spmd_program import group_parts_by_process
 
     return len(set(map(frozenset, group_parts_by_process(sharding, shape).values()))) == 1
-
-
-def _is_far(sharding: Any) -> bool:
-    return any(device.platform != "cpu" for device in sharding.device_set)
 
 
 def _iterate_pieces(data: Any) -> Iterator[memoryview]:
@@ -151,10 +148,12 @@ class Gate(ProgramGate):
         """
         if not self.link.is_of_this_process:
             return False
-        try:
-            line = self._get_line()
-        except OSError:
-            return False
+        line: _GateLine | None = getattr(self._of_thread, "line", None)
+        if line is None:
+            try:
+                line = self._of_thread.line = self._connect()
+            except OSError:
+                return False
         fingerprint = program.fingerprint
         if fingerprint not in line.announced:
             program = program.copy_with(copies=compute_checksums(given))
@@ -172,13 +171,6 @@ class Gate(ProgramGate):
         line.opened.discard(fingerprint)
         line.announced.discard(fingerprint)
         return True
-
-    def _get_line(self) -> _GateLine:
-        """Return the connection of this thread."""
-        line: _GateLine | None = getattr(self._of_thread, "line", None)
-        if line is None:
-            line = self._of_thread.line = self._connect()
-        return line
 
     def _connect(self) -> _GateLine:
         process_id = self.environ.get("JAX_PROCESS_ID", "")

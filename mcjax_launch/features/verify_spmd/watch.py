@@ -115,12 +115,9 @@ class SpmdWatch:
         if not self._state.ending and not self._state.differs:
             decisions += self._watch(now)
         if self._state.programs.checksums.unequal is None:
-            decisions += self._pop_releases()
+            released = self._state.pop_released().items()
+            decisions += [Release(program, frozenset(ranks)) for program, ranks in released]
         return decisions + self._judge(now)
-
-    def _pop_releases(self) -> list[Decision]:
-        released = self._state.pop_released()
-        return [Release(program, frozenset(ranks)) for program, ranks in released.items()]
 
     # --- ranks that are held ---
 

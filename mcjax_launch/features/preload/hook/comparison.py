@@ -85,7 +85,10 @@ class StateComparison:
             layer: layer that the program is about to import.
 
         """
-        yield from sorted(self._find_variables_set_since(layer))
+        changed = select_read(self._find_changed_variables(os.environ), layer.reads)
+        if layer.has_libraries:
+            changed |= select_read_in_c(self._find_changed_variables(self._in_c()))
+        yield from sorted(changed)
         is_longer = sys.path[: len(self._path)] == self._path
         may_differ = not is_longer or get_working_folder() != self._folder
         if may_differ and not all(_is_found(*module) for module in layer.origins.items()):
@@ -100,12 +103,6 @@ class StateComparison:
             yield "its streams"
         if self._flags and self._flags != self._config.values:
             yield "jax.config"
-
-    def _find_variables_set_since(self, layer: Layer) -> set[str]:
-        changed = select_read(self._find_changed_variables(os.environ), layer.reads)
-        if layer.has_libraries:
-            changed |= select_read_in_c(self._find_changed_variables(self._in_c()))
-        return changed
 
     def _find_changed_variables(self, now: Mapping[str, str]) -> set[str]:
         was = self._variables
