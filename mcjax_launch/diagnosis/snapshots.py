@@ -121,8 +121,7 @@ def _sort_by_size(groups: dict[K, list[Stack]]) -> list[tuple[K, list[Stack]]]:
     return sorted(groups.items(), key=lambda group: (-len(group[1]), group[1][0].rank))
 
 
-def _describe_processes(same: Iterable[Stack], several_hosts: bool) -> str:
-    stacks = list(same)
+def _describe_processes(stacks: Sequence[Stack], several_hosts: bool) -> str:
     name = format_ranks(stack.rank for stack in stacks)
     if stacks[0].importing:
         name = "the importing process" if len(stacks) == 1 else "the importing processes"

@@ -205,9 +205,19 @@ def _make_rank(run: RankRun, state: RunState, culprit: int | None) -> Json:
     used = status is not None or bool(usage.samples)
     cpu_s = max([usage.cpu_s or 0.0, *(sample.cpu_s for sample in usage.samples)])
     peak_kib = max([usage.peak_kib or 0, *(sample.rss_kib for sample in usage.samples)])
+    outcome = _classify_outcome(run)
     return {
         "rank": run.process_id,
-        **_make_process(run, began_at),
+        "host": run.host,
+        "pid": process.pid,
+        "started_s": _compute_seconds_since(began_at, process.started_at),
+        "joined_s": _compute_seconds_since(began_at, membership.joined_at),
+        "failed_s": _compute_seconds_since(began_at, run.failed_at),
+        "ended_s": _compute_seconds_since(began_at, process.ended_at),
+        "outcome": outcome,
+        "words": (describe_rank_failure if outcome == "failed" else describe_rank_end)(run),
+        "exit_status": run.exit_status if status is not None or run.hidden_failure else None,
+        "exception": _make_exception(run),
         "jax": versions.jax or None,
         "jaxlib": versions.jaxlib or None,
         "python": versions.python or None,
@@ -288,23 +298,6 @@ def _make_slow_ranks(state: RunState) -> list[Json]:
     ]
 
 
-def _make_process(run: RankRun, began_at: float) -> Json:
-    """Return the record of a process of a rank: the latest, or one before a restart."""
-    process, membership = run.process, run.membership
-    return {
-        "host": run.host,
-        "pid": process.pid,
-        "started_s": _compute_seconds_since(began_at, process.started_at),
-        "joined_s": _compute_seconds_since(began_at, membership.joined_at),
-        "failed_s": _compute_seconds_since(began_at, run.failed_at),
-        "ended_s": _compute_seconds_since(began_at, process.ended_at),
-        "outcome": _classify_outcome(run),
-        "words": _describe_end(run),
-        "exit_status": run.exit_status if run.status is not None or run.hidden_failure else None,
-        "exception": _make_exception(run),
-    }
-
-
 def _make_log_paths(run: RankRun) -> Json | None:
     if run.share.log_folder is None:
         return None
@@ -319,12 +312,6 @@ def _classify_outcome(run: RankRun) -> str:
     if run.status is None:
         return "lost" if run.process.lost else "unknown"
     return "ended" if run.status == 0 else "stopped"
-
-
-def _describe_end(run: RankRun) -> str:
-    return (
-        describe_rank_failure(run) if _classify_outcome(run) == "failed" else describe_rank_end(run)
-    )
 
 
 def _make_exception(run: RankRun) -> Json | None:

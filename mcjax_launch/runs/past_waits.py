@@ -197,13 +197,8 @@ def _make_wait(
         return None
     late = tuple(sorted(missing))
     ordered = tuple(sorted(arrived.items(), key=lambda arrival: arrival[1]))
-    until = end if late else ordered[-1][1]
-    wait = PastWait(place, where, ordered, late or _find_late_ranks(ordered), until)
-    return wait if wait.seconds >= _SHORTEST_S else None
-
-
-def _find_late_ranks(ordered: tuple[tuple[int, float], ...]) -> tuple[int, ...]:
-    """Return the last rank to arrive, and all ranks that arrived in the wait's last 10 %."""
     first, last = ordered[0][1], ordered[-1][1]
-    since = last - _LATE * (last - first)
-    return tuple(sorted(rank for rank, at in ordered if at > since))
+    until = end if late else last
+    late = late or tuple(sorted(r for r, at in ordered if at > last - _LATE * (last - first)))
+    wait = PastWait(place, where, ordered, late, until)
+    return wait if wait.seconds >= _SHORTEST_S else None

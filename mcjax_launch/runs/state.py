@@ -331,11 +331,11 @@ class RunState(Changing):
         """The ranks that ended by themselves without loading the expected hook."""
         if not self.expects_hooks:
             return []
-        ended = [(rank, run.process) for rank, run in self.ranks.items() if run.status is not None]
         return [
             rank
-            for rank, process in ended
-            if not process.hooked and not process.signals and (process.status or 0) >= 0
+            for rank, run in self.ranks.items()
+            if run.status is not None and run.status >= 0
+            if not run.process.hooked and not run.process.signals
         ]
 
     @property
