@@ -418,7 +418,7 @@ def test_second():  # in another job, and perhaps for another worker
         time.sleep(0.1)
     compile_it()
 
-@pytest.mark.mcjax(processes=2, compile_once="off")
+@pytest.mark.mcjax(processes=1, compile_once="off")
 def test_for_itself():
     compile_it()
 """
