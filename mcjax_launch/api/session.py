@@ -192,6 +192,11 @@ class Session:
         """True if the ranks have ended."""
         return self._ranks.job.done
 
+    def raise_failure(self) -> None:
+        """Raise the JobFailed that a call would raise, if a rank or a limit has ended the ranks."""
+        if self.is_over and isinstance(error := self._make_end_error(), JobFailed):
+            raise error
+
     def __enter__(self) -> Self:
         try:
             with self._calling:

@@ -63,8 +63,11 @@ def interact(options: Options, context: click.Context) -> int:
             prompt.run_cell(cell, name)
         if is_typed:
             with _line_editing(runner):
-                return prompt.run_typed()
-        return prompt.run_piped(sys.stdin)
+                status = prompt.run_typed()
+        else:
+            status = prompt.run_piped(sys.stdin)
+        runner.session.raise_failure()
+        return status
     except JobFailed as error:  # as the launcher has said
         return error.status
     finally:

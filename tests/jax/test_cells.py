@@ -8,6 +8,7 @@ import shlex
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 from jobs import LAUNCHER, PROGRAMS, Jobs
 from remote import FAKE_SSH
@@ -105,6 +106,18 @@ def test_killed_rank_ends_the_prompt(jobs: Jobs, killed: int) -> None:
     assert "never" not in ended.stdout
     assert ended.stderr.count(f"rank {killed} failed: killed by SIGKILL") == 1
     assert all(line.startswith("mcjax-launch: ") for line in ended.stderr.splitlines())
+
+
+def test_end_of_the_ranks_between_two_statements_is_the_prompts(jobs: Jobs) -> None:
+    reads, writes = os.pipe()
+    with open(writes, "w") as typed:
+        running = jobs.start("-n", 2, "-d", 1, "--interactive", stdin=reads)
+        os.close(reads)
+        typed.write("import os, threading; threading.Timer(0.5, os._exit, [3]).start(); 'soon'\n")
+        typed.flush()
+        running.read_until("'soon'")
+        psutil.wait_procs(psutil.Process(running.process.pid).children())
+    assert running.finish().status == 3
 
 
 def test_prompt_at_a_terminal(jobs: Jobs, tmp_path: Path) -> None:
