@@ -10,7 +10,7 @@ from pathlib import Path
 import psutil
 import pytest
 from detached import DetachedJobs
-from jobs import Jobs, eventually, shell_script
+from jobs import LIMIT_S, Jobs, eventually, shell_script
 from remote import FAKE_SSH
 
 
@@ -53,6 +53,21 @@ def test_attach_shows_missed_lines_and_ends_with_the_jobs_status(
     assert ended.report == f"job {job_id} has ended with exit status 7"
     again = detached.attach(job_id)
     assert (again.status, again.stdout) == (7, ended.stdout)
+
+
+def test_attach_ends_with_its_reader_and_the_job_goes_on(
+    detached: DetachedJobs, tmp_path: Path
+) -> None:
+    """As of `--attach | head`, although the job prints nothing more."""
+    job_id = detached.program(tmp_path, 1, ranks=1)
+    visit = detached.jobs.start("--attach", job_id)
+    visit.read_until("rank 0 line 0")
+    assert visit.process.stdout is not None
+    visit.process.stdout.close()
+    assert visit.process.wait(LIMIT_S) == 141
+    assert detached.one(job_id)["state"] == "running"
+    (tmp_path / "end").write_text("0")
+    assert detached.attach(job_id).status == 0
 
 
 def test_failed_start_is_reported_by_the_command_and_leaves_nothing(detached: DetachedJobs) -> None:

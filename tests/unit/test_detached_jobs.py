@@ -14,7 +14,7 @@ from mcjax_launch.cli import waiting
 from mcjax_launch.cli.listing import collect_fields, format_table, list_jobs
 from mcjax_launch.cli.stopping import stop
 from mcjax_launch.detached import address, output_files
-from mcjax_launch.detached.folders import make_job_folder
+from mcjax_launch.detached.folders import iterate_job_folders, make_job_folder
 from mcjax_launch.detached.jobs import find, find_all_jobs, find_latest, wait_until_settled
 from mcjax_launch.detached.record import Description, StateFile, identify_machine, write_description
 from mcjax_launch.detached.standby import Standby
@@ -152,6 +152,7 @@ def test_ended_jobs_are_kept_for_a_week_up_to_twenty() -> None:
         ended(made(number, age_s=100 - number), age_s=100 - number)
     kept = sorted(states())
     assert kept[0] == "00" and kept[1:] == [f"{number:02x}" for number in range(5, 25)]
+    assert sorted(folder[-2:] for folder in iterate_job_folders()) == kept
     running.close()
 
 

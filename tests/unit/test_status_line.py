@@ -1,6 +1,7 @@
 """The status line: when it is there, what it leaves behind (nothing), and what it says."""
 
 import random
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -8,6 +9,7 @@ from records import run_of, say
 from screen import Screen
 
 from mcjax_launch.console.bottom import SILENCE_S, StatusLine, Written
+from mcjax_launch.console.console import Console
 from mcjax_launch.console.pieces import Fragment, Stream, make_lines
 from mcjax_launch.console.renderers import Live
 from mcjax_launch.launcher import progress
@@ -44,6 +46,15 @@ def test_status_line_disappears_and_returns() -> None:
     line.say("", 10.0)
     line.hide_for_output(10.0)
     assert (drawn.all, line.deadline) == (["a", "", "b", ""], None)
+
+
+def test_status_line_is_redrawn_for_another_size_if_there_is_one() -> None:
+    drawn = Drawn()
+    drawn.line.say("a", 0.0)
+    shown: list[Any] = [drawn.line, None]
+    for line in shown:
+        Console.redraw_status(SimpleNamespace(status_line=line))  # type: ignore[arg-type]
+    assert drawn.all == ["a", "a"]
 
 
 def test_status_line_stays_away_from_a_screen_in_use() -> None:

@@ -12,6 +12,7 @@ from typing import Any
 
 import parts
 import pytest
+from records import run_of
 
 from mcjax_launch.agent.system import system
 from mcjax_launch.api.call_failed import CallFailed, RankError, describe_errors
@@ -19,6 +20,7 @@ from mcjax_launch.api.call_progress import CallProgress, Due
 from mcjax_launch.api.values import Answer, RankValues
 from mcjax_launch.diagnosis.snapshots import Stack, make_snapshots
 from mcjax_launch.features.session import agent
+from mcjax_launch.features.session.launcher import ClientCalls
 from mcjax_launch.features.session.messages import (
     CallReady,
     EndCalls,
@@ -27,6 +29,7 @@ from mcjax_launch.features.session.messages import (
     Ready,
     Returned,
     Sent,
+    Waiting,
     get_call_path,
     get_result_path,
     list_sizes,
@@ -269,6 +272,24 @@ def test_idle_rank_waits_for_a_call() -> None:
     text = 'Stack (most recent call first):\n  File "<frozen runpy>", line 88 in _run_code\n'
     [seen] = make_snapshots(state, [Stack(0, "host", 1, text)]).values()
     assert seen.position == "waiting for a call of the session"
+
+
+def test_ranks_that_wait_for_others_are_told_with_what_they_are_in() -> None:
+    """In JAX's functions or its barriers; not one that runs the user's code."""
+    state = run_of(3, joins=True)
+    state.ranks[2].membership.leaving_at = 3.0
+    in_jax = '  File "/v/lib/python3.13/site-packages/jax/_src/array.py", line 642 in _value\n'
+    own = '  File "/me/train.py", line 12 in step\n'
+    stacks = [
+        Stack(rank, "h", 70 + rank, "Stack (most recent call first):\n" + text)
+        for rank, text in enumerate((in_jax + own, own, own))
+    ]
+    written: list[bytes] = []
+    values = SimpleNamespace(write=written.extend)
+    part = ClientCalls(SimpleNamespace(state=state, events=SimpleNamespace(values=values)))
+    part._report_waiting(stacks)
+    [told] = frames.Decoder().feed(b"".join(written))
+    assert told == Waiting((0, 2), ("at train.py:12", "in JAX's exit barrier"))
 
 
 def test_value_that_a_running_call_sends_arrives_whole() -> None:
