@@ -118,7 +118,7 @@ def test_a_program_may_begin_and_cease_to_import_jax(jobs: Jobs, folder: Path) -
     program = folder / "work" / "program.py"
     none = "print('no jax', flush=True)"
     plain = "import jax\nprint('flags', jax.flags, flush=True)"
-    texts = [none, plain, plain, f"import os; os.environ['JAX_FLAGS'] = 'a'\n{plain}", none]
+    texts = [none, plain, plain, f"import os\nos.environ['JAX_FLAGS'] = 'a'\n{plain}", none]
     program.write_text(texts[0])
     running = start(jobs, folder, preload="auto")
     for number, text in enumerate([*texts[1:], texts[3]], 1):
