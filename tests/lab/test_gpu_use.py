@@ -92,7 +92,7 @@ def test_job_stalls_as_ever_if_the_driver_tells_nothing(jobs: Jobs, host: Host, 
 def test_driver_that_hangs_does_not_hold_up_the_end(jobs: Jobs, host: Host) -> None:
     host.nvml.write_text("slow\n")
     running = jobs.start(*STALL, "sh", "-c", "echo begun", launcher=host.launcher, env=host.env)
-    assert running.finish(limit=4.0).status == 0  # a call of the driver's takes 5 s
+    assert running.finish().status == 0  # a call of the driver's takes 100 s
 
 
 def test_reader_ends_with_a_killed_agent(jobs: Jobs, host: Host) -> None:
