@@ -74,7 +74,7 @@ def _describe_activity(run: RankRun, awaits: str) -> str:
 def _find_awaited_ranks(state: RunState, now: float) -> Mapping[int, str]:
     """Return, for each waiting rank, the names of the ranks that it waits for, if known."""
     found: dict[int, str] = {}
-    for gap in state.sequences.gaps if state.sequences is not None else ():
+    for gap in state.gaps:
         if now > gap.since + _WAITED_S:
             found.update(dict.fromkeys(gap.begun, format_ranks(gap.behind)))
     for _, there, missing in state.programs.list_unfinished():

@@ -181,7 +181,6 @@ def _make_waits(ended: Attempt, ended_s: float | None) -> list[Json]:
     """Return the record of the ranks' waits, until the reason to end became known."""
     state, began_at = ended.state, ended.state.began_at
     end = began_at + (ended.seconds if ended_s is None else ended_s)
-    gaps = state.sequences.gaps if state.sequences is not None else ()
     return [
         {
             "place": wait.place,
@@ -190,7 +189,7 @@ def _make_waits(ended: Attempt, ended_s: float | None) -> list[Json]:
             "late": list(wait.late),
             "until_s": _compute_seconds_since(began_at, wait.until),
         }
-        for wait in collect_waits(state.ranks, state.waits, gaps, end)
+        for wait in collect_waits(state.ranks, state.waits, state.gaps, end)
     ]
 
 

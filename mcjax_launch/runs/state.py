@@ -7,7 +7,7 @@ compared.
 from __future__ import annotations
 
 import signal
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -20,7 +20,7 @@ from mcjax_launch.wire.value import Changing, field
 
 if TYPE_CHECKING:
     from mcjax_launch.runs.past_waits import PastWaits
-    from mcjax_launch.runs.sequences import ProgramSequences
+    from mcjax_launch.runs.sequences import Gap, ProgramSequences
     from mcjax_launch.runs.spmd import Comparison
 
 # A compilation that has used no processor for this long waits for something; the first limit
@@ -457,8 +457,17 @@ class RunState(Changing):
 
         Released ranks may still write a checkpoint. False if the ranks' programs differ.
         """
-        is_ordered = self.sequences is None or not self.sequences.differences
-        return self.stop is not None and not self.differs and is_ordered
+        return self.stop is not None and not self.differs and not self.sequences_differ
+
+    @property
+    def sequences_differ(self) -> bool:
+        """True if a rank has run recorded programs that others of its mesh have not."""
+        return self.sequences is not None and bool(self.sequences.differences)
+
+    @property
+    def gaps(self) -> Sequence[Gap]:
+        """Programs that some ranks have begun and others have not; see `ProgramSequences.gaps`."""
+        return self.sequences.gaps if self.sequences is not None else ()
 
     @property
     def diverged(self) -> bool:

@@ -64,8 +64,7 @@ def _may_collectives_last(at: Standstill, absent: Sequence[int]) -> bool:
 
 def _are_in_other_programs(at: Standstill) -> bool:
     """Return whether all ranks wait in programs, after those of a mesh have differed."""
-    sequences = at.state.sequences
-    if sequences is None or not sequences.differences or at.on_accelerators:
+    if not at.state.sequences_differ or at.on_accelerators:
         return False
     return lacks_collective_timeout(at.state) and all(
         rank in at.blocked and rank not in at.compiling and at.ranks[rank].is_in_some_program
@@ -75,8 +74,9 @@ def _are_in_other_programs(at: Standstill) -> bool:
 
 def _is_behind(at: Standstill, rank: int, waiting: int | None = None) -> bool:
     """Return whether a rank has not begun a program that others, or this one, have begun."""
-    gaps = at.state.sequences.gaps if at.state.sequences is not None else ()
-    return any(rank in gap.behind and (waiting is None or waiting in gap.begun) for gap in gaps)
+    return any(
+        rank in gap.behind and (waiting is None or waiting in gap.begun) for gap in at.state.gaps
+    )
 
 
 def _has_run_less(at: Standstill, rank: int) -> bool:

@@ -160,11 +160,12 @@ def _find_participants(at: Standstill) -> Collection[int]:
 def _find_gap(at: Standstill, absent: Collection[int]) -> Gap | None:
     """Return the program in which ranks are blocked, and which the absent ones have not begun."""
     waiting = at.blocked
-    if at.state.sequences is None or any(at.ranks[rank].awaits_ranks for rank in waiting):
+    if any(at.ranks[rank].awaits_ranks for rank in waiting):
         return None
-    gaps = at.state.sequences.gaps
     fits = (
-        gap for gap in gaps if set(waiting).issubset(gap.begun) and set(absent).issubset(gap.behind)
+        gap
+        for gap in at.state.gaps
+        if set(waiting).issubset(gap.begun) and set(absent).issubset(gap.behind)
     )
     return next(fits, None)
 
