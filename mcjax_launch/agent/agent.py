@@ -62,7 +62,6 @@ class Agent:
         hook_folder: path of the hook's folder, for the ranks' PYTHONPATH.
         remote: True if the launcher is on another machine.
         files_limit: limit on each rank's open files; None for this process's limit.
-        kept: objects that `AgentPart.keep` returned in an earlier run, by feature.
 
     Attributes:
         link: connection to the launcher.
@@ -72,7 +71,6 @@ class Agent:
         changes: changes of this host's variables before the ranks.
         hooks: server for the ranks' hooks.
         prepared: facts and reserved ports of this host; None before Prepare.
-        stays: True if the agent waits for another run when the ranks have ended.
         timers: objects with work to do at a deadline; features' parts may add theirs.
 
     """
@@ -88,7 +86,6 @@ class Agent:
         hook_folder: str,
         remote: bool,
         files_limit: Limit | None,
-        kept: dict[str, Any],
     ) -> None:
         self.starter = RankStarter(files_limit)
         self.folder = folder
@@ -122,10 +119,6 @@ class Agent:
         self._leftovers = Leftovers(self.pids)
         self._leaving: supervisor.Leave | None = None
         self.timers: list[Timer] = []
-        self.stays = False
-        for feature, thing in kept.items():
-            self._load_part(feature)
-            self.starter.take_over(thing)
         self._acts = self._make_acts()
 
     def _make_acts(self) -> dict[type, Callable[[Any], object]]:
@@ -143,37 +136,17 @@ class Agent:
             messages.Stop: self._stop,
             messages.RequestStacks: self._request_stacks,
             messages.RequestUsage: lambda request: self._usage.sample(),
-            messages.ReplyToHooks: lambda order: self.hooks.reply(order.ranks, order.reply),
             messages.Ping: lambda ping: None,
         }
 
-    def run(self) -> bool:
-        """Serve one run, until no process of a rank is left; return whether another run follows."""
+    def run(self) -> None:
+        """Serve the run, until no process of a rank is left."""
         signals = Signals((signal.SIGCHLD, *ENDING))
         self.loop.watch(signals.fd, READ, lambda ready: self._read_signals(signals.read()))
         self.link.open()
         self.timers += (self, self._stacks, self._stacks.native, self._usage, self.link)
         while not self._try_finish():
             self.loop.run_once(self.timers)
-        if self.stays:
-            signals.close()
-        return self.stays
-
-    def close(self) -> dict[str, Any]:
-        """Release everything of this run; return the objects kept for the next run, by feature."""
-        self.hooks.close()
-        self._stacks.native.close()
-        self._usage.gpus.end()
-        self.streams.close()
-        if self.prepared is not None:
-            self.prepared.close()
-        if self._memory is not None:
-            self._memory.close()
-        self.loop.close()
-        starter: object = self.starter
-        kept = {name: self.starter.keep() for name, part in self._parts.items() if part is starter}
-        private_folder.clear(self.folder)
-        return {name: thing for name, thing in kept.items() if thing is not None}
 
     @property
     def deadline(self) -> float | None:
@@ -198,19 +171,14 @@ class Agent:
             if self.link.uplink.holds_back:
                 return False
             unkillable = _describe_processes(
-                self._list_unkept_descendants() if self._leaving.unkillable else []
+                system.list_descendants() if self._leaving.unkillable else []
             )
-            reusable = all(part.is_reusable for part in self._parts.values())
-            whole = reusable and not unkillable and os.path.isdir(self.folder)
-            self.stays = self.stays and whole
-            not_removed = ""
-            if not self.stays:
-                self.link.ignores = True  # nothing may be made in the folder any more
-                not_removed = private_folder.remove(self.folder, self._keep_in_touch)
+            self.link.ignores = True  # nothing may be made in the folder any more
+            not_removed = private_folder.remove(self.folder, self._keep_in_touch)
             log = tuple(self._memory.read_log()) if self._memory is not None else ()
             left = self._leftovers.found
-            self.link.send(messages.Bye(unkillable, left, not_removed, log, self.stays))
-        return self.link.uplink.empty and (not self.stays or self.link.asks_again)
+            self.link.send(messages.Bye(unkillable, left, not_removed, log))
+        return self.link.uplink.empty
 
     def _keep_in_touch(self) -> None:
         """Receive messages and send a heartbeat if due, in the middle of a long operation."""
@@ -237,7 +205,6 @@ class Agent:
 
     def _on_launcher_loss(self) -> None:
         """End the ranks, because the launcher is gone; permit unlimited output, so none blocks."""
-        self.stays = False
         self.streams.add_credit(_ENDLESS)
         self._perform(self.supervisor.abandon(time.monotonic()))
         if not self.pids:
@@ -246,7 +213,6 @@ class Agent:
     def _read_signals(self, signums: Iterable[int]) -> None:
         for signum in signums:
             if signum in ENDING:  # a scheduler ends the job (scancel), or the guardian is gone
-                self.stays = False
                 self.link.send(messages.Ending(signal.Signals(signum).name))
                 self._perform(self.supervisor.on_agent_signal(time.monotonic()))
         self.reap()
@@ -265,22 +231,14 @@ class Agent:
                     system.reap(ended.pid)
                     self.changes.handle_end(ended.pid, ended.status)
             self._perform(self.supervisor.on_child_end())
-            kept = self.starter.kept_pids
-            if kept and not self.pids and not self._list_unkept_descendants():
-                raise Childless
         except Childless:
             self._perform(self.supervisor.on_last_child_end())
 
     def list_helper_processes(self) -> list[int]:
         """Return the pids of the running processes below this one, before the ranks' start."""
-        pids = self._list_unkept_descendants()
+        pids = system.list_descendants()
         ended = system.select_ending({pid: pid for pid in pids})
         return [pid for pid in pids if pid not in ended]
-
-    def _list_unkept_descendants(self) -> list[int]:
-        """Return the pids of all processes below this process, except the starter's that stay."""
-        kept = self.starter.kept_pids
-        return [pid for pid in system.list_descendants() if pid not in kept]
 
     def _find_ended_child(self) -> EndedChild | None:
         self.starter.handle_ended_children()
@@ -408,7 +366,6 @@ class Agent:
             order.on_failure,
         )
         self._memory = system.make_out_of_memory_watch()
-        self.stays = order.stays
         own = {name for rank in order.ranks for name in rank.env}
         inherited = rank_environ.select_inherited(os.environ, order.env, own, hook=order.hook)
         if order.hook:
@@ -568,7 +525,7 @@ class Agent:
             elif isinstance(effect, supervisor.ReportUnkilled):
                 self._kill(all_of_them=True)
                 self.link.send(
-                    messages.NotYetGone(_describe_processes(self._list_unkept_descendants()))
+                    messages.NotYetGone(_describe_processes(system.list_descendants()))
                 )
             elif isinstance(effect, supervisor.RecordLeftovers):
                 owned = (self.starter.owns, self.changes.owns)
@@ -584,7 +541,7 @@ class Agent:
 
     def _kill_rank(self, rank: int) -> None:
         """Send SIGKILL to a failed rank's processes."""
-        left = self._leftovers.list_of_rank(rank, self._list_unkept_descendants())
+        left = self._leftovers.list_of_rank(rank, system.list_descendants())
         self._signal_each(left, signal.SIGKILL)
 
     def _signal_ranks(self, signum: int, spare: frozenset[int] = frozenset()) -> None:
@@ -597,7 +554,7 @@ class Agent:
     def _list_strays(self) -> list[int]:
         """Return the pids of the job's processes that are not in the process group of a rank."""
         groups = {*self.pids, self._usage.gpus.pid}
-        pids = self._list_unkept_descendants()
+        pids = system.list_descendants()
         return [pid for pid in pids if system.get_process_group(pid) not in groups]
 
     def _signal_each(self, pids: Iterable[int], signum: int) -> None:
@@ -614,7 +571,7 @@ class Agent:
             all_of_them: kill the resource trackers too.
 
         """
-        left = self._list_unkept_descendants()
+        left = system.list_descendants()
         killed = [pid for pid in left if all_of_them or not is_tracker(pid)]
         if len(killed) == len(left):
             self._signal_ranks(signal.SIGKILL)

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence
 
     from ..wire.codec import Message
-    from ..wire.hook_messages import HookMessage, HookReply
+    from ..wire.hook_messages import HookMessage
 
 # Bytes; longer than a failure with three texts of full length, even with every byte escaped.
 _MOST_LINE = 1 << 22
@@ -42,7 +42,6 @@ class HookConnection(StackSource):
         self.is_main = False  # it is the rank's own process, not a child process
         self.joining = False  # it has called initialize(), and has not left the job since
         self.compilations = 0  # under way
-        self.held = ""  # the fingerprint of the program at which its thread waits for a reply
         self.has_crashed = False  # `stacks` are those of a crash
         self._connection = connection
         self._held = bytearray()  # an incomplete line
@@ -225,14 +224,6 @@ class HookServer:
                 self._read(hook)
         return [hook for hook in self._hooks.values() if hook.rank >= 0 and hook.dumps]
 
-    def reply(self, ranks: Collection[int], reply: HookReply) -> None:
-        """Send a reply to these ranks' threads that are held at the program named in the reply."""
-        for hook in self._hooks.values():
-            if hook.held == reply.fingerprint and hook.rank in ranks:
-                hook.send(reply)
-                if isinstance(reply, hook_messages.GateOpens):
-                    hook.held = ""
-
     # --- connections ---
 
     def _listen(self) -> None:
@@ -278,8 +269,6 @@ class HookServer:
         self._on_gone(hook)
         for _ in range(hook.compilations):  # unfinished when it ended
             self._hand_on(hook, hook_messages.Compiled())
-        if hook.held:
-            self._hand_on(hook, hook_messages.ProgramCompiled(hook.held))
         self._listen()
 
     def _hand_on_crash(self, hook: HookConnection) -> None:
@@ -331,17 +320,13 @@ class HookServer:
 
 
 def _update_connection(hook: HookConnection, message: HookMessage) -> None:
-    """Update the connection's state from a message: joined, compiling, held and so on."""
+    """Update the connection's state from a message: joined, compiling and so on."""
     if isinstance(message, hook_messages.Joining):
         hook.joining = True
     elif isinstance(message, (hook_messages.Leaving, hook_messages.NotJoined)):
         hook.joining = False
     elif isinstance(message, hook_messages.Joined):
         hook.joined = True
-    elif isinstance(message, hook_messages.Program):
-        hook.held = message.fingerprint if message.held or message.compiling else ""
-    elif isinstance(message, hook_messages.ProgramCompiled):
-        hook.held = ""
     elif isinstance(message, hook_messages.Compiling):
         hook.compilations += 1
     elif isinstance(message, hook_messages.Compiled):

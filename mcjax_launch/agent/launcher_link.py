@@ -31,7 +31,6 @@ class LauncherLink:
         on_lost: called once, when the launcher is gone.
 
     Attributes:
-        asks_again: True if the launcher has ordered another run after Bye.
         ignores: True to drop the launcher's messages.
 
     """
@@ -50,7 +49,7 @@ class LauncherLink:
         self.uplink = uplink
         self._loop = loop
         self.is_remote = remote
-        self.said_bye = self.asks_again = self.ignores = False
+        self.said_bye = self.ignores = False
         self._on_message = on_message
         self._on_lost = on_lost
         self._decoder = frames.Decoder(messages.ToAgent)
@@ -79,11 +78,8 @@ class LauncherLink:
         except OSError:
             return
         for frame in self._decode_frames(data):
-            if not self.said_bye:
-                if not self.ignores:
-                    self._on_message(frame)
-            elif isinstance(frame, messages.ServeAgain):
-                self.asks_again = True
+            if not self.said_bye and not self.ignores:
+                self._on_message(frame)
         # Not earlier: while a message is handled, which may take long, nothing is read.
         self._heard_at = time.monotonic()
         if not data:

@@ -21,7 +21,7 @@ from .system.unix import Childless
 TYPE_CHECKING = False
 
 if TYPE_CHECKING:
-    from typing import Any, NoReturn
+    from typing import NoReturn
 
 # --- the guardian: waits, and cleans up after a killed agent ---
 
@@ -137,7 +137,7 @@ def main(hook: str | dict[str, bytes], unkept: bytes = b"") -> NoReturn:
 def _be_agent(
     control: int, uplink: int, folder: str, guarded: int, hook: str | dict[str, bytes]
 ) -> NoReturn:
-    """Serve all runs in the agent's process, then exit; report a bug to the launcher.
+    """Serve the run in the agent's process, then exit; report a bug to the launcher.
 
     Args:
         control: descriptor of the messages from the launcher.
@@ -151,20 +151,13 @@ def _be_agent(
     gc.enable()  # it is off if the agent was forked from the launcher
     out = Uplink(uplink, loop := Loop())
     files_limit = allow_many_files()
-    kept: dict[str, Any] = {}
     try:
         system.adopt_orphans(folder)
         remote = not isinstance(hook, str)
         hook_folder = hook if isinstance(hook, str) else _write_hook(hook, folder)
-        while True:
-            agent = Agent(control, out, loop, folder, hook_folder, remote, files_limit, kept)
-            _end_with_guardian(guarded, loop)
-            if not agent.run():
-                break
-            kept = agent.close()
-            if not os.path.isdir(hook_folder):  # a cleaner of /tmp has removed it
-                raise NoFolder(folder, FileNotFoundError(2, "it was removed"))
-            out = Uplink(uplink, loop := Loop())
+        agent = Agent(control, out, loop, folder, hook_folder, remote, files_limit)
+        _end_with_guardian(guarded, loop)
+        agent.run()
     except NoFolder as error:
         _leave_unfit(str(error))
     except BaseException as error:

@@ -5,7 +5,7 @@ from __future__ import annotations
 TYPE_CHECKING = False  # as typing's own, without importing it: an agent's start is waited for
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
-    from typing import Any, Protocol
+    from typing import Protocol
 
     from ..machine.loop import Loop, Timer
     from ..machine.system import Limit
@@ -30,7 +30,6 @@ if TYPE_CHECKING:
         loop: Loop
         pids: dict[int, int]
         prepared: HostPreparation | None
-        stays: bool
         starter: RankStarter
         streams: Streams
         supervisor: Supervisor
@@ -57,8 +56,6 @@ class AgentPart:
 
     #: Value of the feature's variable for its part in the ranks; "" to leave it unset.
     variable = ""
-    #: Whether the agent can serve another run: the part keeps nothing open after the ranks' end.
-    is_reusable = True
 
     def __init__(self, agent: HostAgent) -> None:
         self.agent = agent
@@ -126,18 +123,6 @@ class RankStarter:
     def owns(self, pid: int) -> bool:
         """Return whether an ended child is a process of the starter, which the starter reaps."""
         return False
-
-    @property
-    def kept_pids(self) -> Collection[int]:
-        """Pids of the starter's processes that outlive the ranks, if the agent stays."""
-        return ()
-
-    def keep(self) -> object | None:
-        """Return an object to pass to `take_over` in the next run; None if nothing is kept."""
-        return None
-
-    def take_over(self, thing: Any) -> None:
-        """Reuse `thing`, which `keep` returned at the end of an earlier run."""
 
     @property
     def is_starting(self) -> bool:

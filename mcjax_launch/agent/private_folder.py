@@ -61,26 +61,6 @@ def remove(folder: str, between: Callable[[], object] = lambda: None) -> str:
     return next(filter(None, errors), "")
 
 
-#: Entries to keep for another run: the streamed hook, and compiled programs.
-KEPT = frozenset({"mcjax_launch", "compiled"})
-
-
-def clear(folder: str) -> None:
-    """Empty the folder after a run, except KEPT; make it again if a cleaner of /tmp removed it."""
-    try:
-        entries = list(os.scandir(folder))
-    except FileNotFoundError:
-        os.mkdir(folder, 0o700)
-        return
-    for entry in entries:
-        if entry.name in KEPT:
-            continue
-        if entry.is_dir(follow_symlinks=False):
-            remove(entry.path)
-        else:
-            _try_remove(os.unlink, entry.path)
-
-
 def _try_remove(remove_entry: Callable[[str], object], path: str) -> str:
     """Call a function that removes an entry; return path and reason of an error, else ""."""
     try:

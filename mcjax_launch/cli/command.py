@@ -175,16 +175,16 @@ def _run_detached_action(options: Options, context: click.Context) -> int:
 
         return list_jobs(as_json=options.json)
     if options.stop is not None:
-        from mcjax_launch.cli.stopping import stop
+        from mcjax_launch.cli.detached_jobs import stop
 
         return stop(options.stop, _say)
     if options.wait is not None:
-        from mcjax_launch.cli.waiting import wait
+        from mcjax_launch.cli.detached_jobs import wait
 
         return wait(options.wait, options.timeout if "timeout" in given else None)
-    from mcjax_launch.cli.attaching import attach
+    from mcjax_launch.cli.detached_jobs import attach
 
-    return attach(options)
+    return attach(options.attach or "", _say)
 
 
 def _detach(options: Options, context: click.Context) -> int:
@@ -258,10 +258,6 @@ def _run(options: Options, context: click.Context, events: Events, job_id: str) 
         if not options.quiet:
             _say(line)
 
-    if options.watch:
-        from mcjax_launch.cli.watching import run_again
-
-        return run_again(options, lambda *run: _run_job(options, context, events, *run), _say)
     job, hosts = ready.prepare(options, os.environ, say)
     if options.dry_run:
         from mcjax_launch.job.describe import format_dry_run_here
@@ -290,7 +286,7 @@ def _make_detached_front(job_id: str) -> "tuple[Front, Standby]":
     from mcjax_launch.launcher.entry import make_own_front
 
     front = make_own_front()
-    standby = Standby(job_id, front.loop, lambda: front.signals.put(signal.SIGINT))
+    standby = Standby(job_id, front.loop)
     front.detach(standby)
     return front, standby
 

@@ -9,8 +9,7 @@ import sys
 import time
 from collections.abc import Sequence
 
-from mcjax_launch.detached.jobs import LOST, RUNNING, DetachedJob, find_all_jobs
-from mcjax_launch.detached.record import read_rows
+from mcjax_launch.detached.jobs import LOST, DetachedJob, find_all_jobs
 from mcjax_launch.wording import cut_end, escape_unprintable
 
 _COLUMNS = ("ID", "STATE", "RANKS", "HOSTS", "SINCE", "PROGRAM", "LAST LINE")
@@ -43,25 +42,19 @@ def list_jobs(*, as_json: bool) -> int:
 
 def collect_fields(job: DetachedJob) -> dict[str, object]:
     """Return the fields that --json prints for a job."""
-    description, recorded = job.description, job.recorded
+    description, end = job.description, job.end
     return {
         "id": job.id,
         "program": list(description.program),
         "state": job.state,
-        "exit_status": job.exit_status,
-        "message": "" if job.state == RUNNING else job.end,
+        "exit_status": None if end is None else end.exit_status,
+        "message": "" if end is None else end.message,
         "ranks": description.ranks,
         "hosts": list(description.hosts),
         "since": description.since,
         "last_line": job.last_line,
         "launcher_host": description.host,
-        "launcher_pid": description.pid if job.state == RUNNING else None,
-        **{
-            name: read_rows(job.folder, name) if job.state == RUNNING else []
-            for name in ("gpus", "programs")
-        },
-        "disk_full": recorded.full,
-        "lost_bytes": recorded.lost,
+        "launcher_pid": description.pid if end is None else None,
     }
 
 
@@ -81,13 +74,12 @@ def _format_row(job: DetachedJob) -> list[str]:
 
 def _describe_state(job: DetachedJob) -> tuple[str, str]:
     """Return a job's state, and words that say more than its last line; "" for no words."""
+    if job.end is None:
+        host = job.description.host
+        return (job.state, "") if job.is_here else ("unknown", f"its launcher is on {host}")
     if job.state == LOST:
-        return job.state, job.end
-    if job.state != RUNNING:
-        return f"{job.state} ({job.exit_status})", job.end if job.exit_status else ""
-    if not job.is_here:
-        return "unknown", f"its launcher is on {job.description.host}"
-    return job.state, "the disk is full" if job.recorded.full else ""
+        return job.state, job.end.message
+    return f"{job.state} ({job.end.exit_status})", job.end.message if job.end.exit_status else ""
 
 
 def _format_since(at: float) -> str:

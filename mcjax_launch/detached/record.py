@@ -1,4 +1,4 @@
-"""Description and state of a detached job, as files beside its output."""
+"""Files of a detached job: what it is, how it ended, and a lock that its launcher holds."""
 
 from __future__ import annotations
 
@@ -6,22 +6,16 @@ import contextlib
 import fcntl
 import json
 import os
+import signal
 import time
-from collections.abc import Sequence
 from typing import Any
 
 from mcjax_launch.detached.folders import open_private
 from mcjax_launch.machine.system import LINUX, read_system_text
 from mcjax_launch.wire.value import Value
 
-_DESCRIPTION, _STATE = "job.json", "state"
-# The state has its room from the start: a disk that is full later is no obstacle.
-_STATE_BYTES = 4096
-# Of a text in it; in JSON it may be six times as long.
-_LONGEST_TEXT = 500
-_MOST_HOSTS = 64
+_DESCRIPTION, _END, _LOCK = "job.json", "end.json", "lock"
 _MOST_READ = 1 << 20
-_TRIES = 5
 
 
 class Description(Value):
@@ -34,7 +28,7 @@ class Description(Value):
         boot: boot id of that machine; "" if unknown.
         pid: process id of the launcher.
         ranks: number of ranks.
-        hosts: names of the ranks' hosts; the last is "..." if there are too many.
+        hosts: names of the ranks' hosts.
         since: start time of the job, in seconds since the epoch.
 
     """
@@ -49,23 +43,12 @@ class Description(Value):
     since: float
 
 
-class JobState(Value):
-    """State of a job, written by its launcher.
+class JobEnd(Value):
+    """How a job ended: exit status, a line that says more, and when, in seconds since the epoch."""
 
-    Args:
-        exit_status: exit status of the job; None while it runs.
-        message: line that says how the job ended.
-        at: end time, in seconds since the epoch; 0 while it runs.
-        full: True if the disk is full, so that output is not kept.
-        lost: number of bytes dropped because the disk was full.
-
-    """
-
-    exit_status: int | None = None
-    message: str = ""
-    at: float = 0.0
-    full: bool = False
-    lost: int = 0
+    exit_status: int
+    message: str
+    at: float
 
 
 def identify_machine() -> tuple[str, str]:
@@ -73,127 +56,91 @@ def identify_machine() -> tuple[str, str]:
     return os.uname().nodename, read_system_text("/proc/sys/kernel/random/boot_id") if LINUX else ""
 
 
-def write_description(folder: str, description: Description) -> None:
-    """Write the description of a job in one atomic step.
+def write(folder: str, value: Description | JobEnd) -> None:
+    """Write the description or the end of a job in one atomic step.
 
     Raises:
         OSError: the file cannot be written.
 
     """
-    _replace(
-        folder, _DESCRIPTION, {name: getattr(description, name) for name in description._fields}
-    )
-
-
-def _replace(folder: str, name: str, fields: object) -> None:
-    """Write a file of a job as JSON in one atomic step."""
+    name = _DESCRIPTION if isinstance(value, Description) else _END
     fd = open_private(folder, f"{name}.part", os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
     with open(fd, "w", encoding="utf-8") as file:
-        file.write(f"{json.dumps(fields)}\n")
+        json.dump({name: getattr(value, name) for name in value._fields}, file)
     os.replace(os.path.join(folder, f"{name}.part"), os.path.join(folder, name))
-
-
-def write_rows(folder: str, name: str, rows: Sequence[object]) -> None:
-    """Write what the job's ranks do, such as "gpus"; ignore errors, such as a full disk."""
-    with contextlib.suppress(OSError):
-        _replace(folder, f"{name}.json", {name: list(rows)})
-
-
-def read_rows(folder: str, name: str) -> list[object]:
-    """Return what `write_rows` wrote last; [] if nothing."""
-    rows = (_read(folder, f"{name}.json") or {}).get(name)
-    return rows if isinstance(rows, list) else []
 
 
 def read_description(folder: str) -> Description | None:
     """Return the description of a job; None if it is missing or unreadable."""
-    fields = _read(folder, _DESCRIPTION)
-    try:
-        description = Description(**_select_known(Description, fields or {}))
-    except TypeError:
+    found = _read(folder, _DESCRIPTION, Description)
+    if found is None:
         return None
-    return description.copy_with(program=tuple(description.program), hosts=tuple(description.hosts))
+    return found.copy_with(program=tuple(found.program), hosts=tuple(found.hosts))
 
 
-def read_state(folder: str) -> JobState:
-    """Return the state that the job's launcher wrote last; an empty state if unreadable."""
-    for _ in range(_TRIES):  # it may be written at this moment
-        fields = _read(folder, _STATE)
-        if fields is not None:
-            return JobState(**_select_known(JobState, fields))
-    return JobState()
+def read_end(folder: str) -> JobEnd | None:
+    """Return how a job ended; None if it runs, or its launcher was killed."""
+    return _read(folder, _END, JobEnd)
 
 
-def _select_known(kind: type[Value], fields: dict[str, Any]) -> dict[str, Any]:
-    """Return only the fields that this version of `kind` has; newer launchers may write more."""
-    return {name: fields[name] for name in kind._fields if name in fields}
-
-
-def _read(folder: str, name: str) -> dict[str, Any] | None:
+def _read(folder: str, name: str, kind: Any) -> Any:
     try:
         with open(open_private(folder, name, os.O_RDONLY), encoding="utf-8") as file:
             fields = json.loads(file.read(_MOST_READ))
-    except (OSError, ValueError):
+        return kind(**{name: fields[name] for name in kind._fields})
+    except (OSError, ValueError, KeyError, TypeError):
         return None
-    return fields if isinstance(fields, dict) else None
 
 
-def is_locked(folder: str) -> bool:
-    """Return whether a job's launcher runs on this machine, and so locks the state file."""
-    try:
-        fd = open_private(folder, _STATE, os.O_RDONLY)
-    except OSError:
-        return False
-    try:
-        fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return True
-    except OSError:  # no locks here
-        return False
-    finally:
-        os.close(fd)
-    return False
-
-
-class StateFile:
-    """File with a job's state, locked while the launcher runs.
-
-    Args:
-        folder: folder of the job.
+def lock(folder: str) -> int:
+    """Lock a job's folder while this process lives; return the descriptor of the lock.
 
     Raises:
-        OSError: the file cannot be written or locked.
+        OSError: the lock cannot be made.
 
     """
-
-    def __init__(self, folder: str) -> None:
-        self.state = JobState()
-        self._fd = open_private(folder, _STATE, os.O_RDWR | os.O_CREAT)
-        fcntl.flock(self._fd, fcntl.LOCK_EX)  # who asks whether it is locked holds it for a moment
-        os.pwrite(self._fd, b"{}".ljust(_STATE_BYTES), 0)
-        self.change()
-
-    def change(self, **fields: object) -> None:
-        """Change fields of the state, and write the state to the file."""
-        short = {
-            name: value[:_LONGEST_TEXT] if isinstance(value, str) else value
-            for name, value in fields.items()
-        }
-        self.state = self.state.copy_with(**short)
-        known = {name: getattr(self.state, name) for name in self.state._fields}
-        text = json.dumps(known).encode()
-        with contextlib.suppress(OSError):  # the disk may be gone altogether
-            os.pwrite(self._fd, text.ljust(_STATE_BYTES - 1) + b"\n", 0)
-
-    def end(self, exit_status: int, message: str) -> None:
-        """Write the exit status, the message and the time of the job's end."""
-        self.change(exit_status=exit_status, message=message, at=time.time())
-
-    def close(self) -> None:
-        """Close the file, which releases the lock."""
-        os.close(self._fd)
+    fd = open_private(folder, _LOCK, os.O_RDWR | os.O_CREAT)
+    fcntl.flock(fd, fcntl.LOCK_EX)
+    return fd
 
 
-def shorten_hosts(names: Sequence[str]) -> tuple[str, ...]:
-    """Return hosts' names for the description; of many, the first, and "..."."""
-    return tuple(names[:_MOST_HOSTS]) + (("...",) if len(names) > _MOST_HOSTS else ())
+def wait_for_launcher(folder: str, limit_s: float | None = 0.0) -> bool:
+    """Wait until no launcher of the job runs here; return False if `limit_s` is over first."""
+    try:
+        fd = open_private(folder, _LOCK, os.O_RDONLY)
+    except OSError:
+        return True
+    try:
+        if limit_s == 0.0:
+            fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        else:
+            with _interrupted_after(limit_s):
+                fcntl.flock(fd, fcntl.LOCK_SH)
+    except (BlockingIOError, InterruptedError):
+        return False
+    except OSError:  # no locks here
+        return True
+    finally:
+        os.close(fd)
+    return True
+
+
+@contextlib.contextmanager
+def _interrupted_after(limit_s: float | None) -> Any:
+    """Raise InterruptedError in the body of the `with` statement after so many seconds."""
+
+    def interrupt(*_: object) -> None:
+        raise InterruptedError
+
+    before = signal.signal(signal.SIGALRM, interrupt)
+    signal.setitimer(signal.ITIMER_REAL, limit_s or 0.0)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0.0)
+        signal.signal(signal.SIGALRM, before)
+
+
+def make_end(status: int, message: str) -> JobEnd:
+    """Return the end of a job that ends now."""
+    return JobEnd(status, message, time.time())

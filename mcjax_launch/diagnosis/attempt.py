@@ -36,11 +36,9 @@ class JobOutcome(Value):
         status: exit status of the launcher.
         message: description of the job's end, in one line.
         failed_early: True if a rank failed before any rank had joined the JAX job.
-        ends_all: True if the outcome ends --watch too, as after a signal to the launcher.
 
     """
 
     status: int
     message: str
     failed_early: bool = False
-    ends_all: bool = False

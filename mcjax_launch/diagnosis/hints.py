@@ -40,7 +40,7 @@ _NOT_SHARED = (
 
 def find_hints_safely(state: RunState, run: RankRun) -> list[str]:
     """Return a rank's `find_failure_hints`; on an exception record a bug, return []."""
-    diverged, verified = state.diverged, state.sequences_differ or state.programs.held_any
+    diverged, verified = state.diverged, state.sequences_differ
     try:
         return find_failure_hints(run, ranks=len(state.ranks), diverged=diverged, verified=verified)
     except Exception as error:

@@ -198,13 +198,6 @@ _WORDS = re.compile(r"\w+")
 _RUN_PROGRAMS = ("jax", "jaxlib", source_lines.USER)
 
 
-class InProgram(Value):
-    """The program that a rank runs or is held at: `where` in words, `program` None if unknown."""
-
-    where: str
-    program: RanProgram | None
-
-
 class RankSnapshot:
     """A rank at one moment: the stage that it has reached, and its stack.
 
@@ -269,19 +262,6 @@ class RankSnapshot:
         latest = alike[-1]
         shapes = latest.shapes if len(alike) == 1 else ()
         return RanProgram(latest.name, "", latest.ranks, shapes, where, latest.devices)
-
-    @property
-    def is_in_first_run(self) -> bool:
-        """True if the rank is in the first run of the latest program that it reached.
-
-        JAX runs most programs through Python only the first time. A few programs run through Python
-        every time; for those, True does not prove a first run.
-        """
-        ran = self.run.compilations.ran
-        if not self.frames or not ran or self.program is not list(ran.values())[-1]:
-            return False
-        innermost = self.frames[0]
-        return innermost.name == "__call__" and innermost.file.endswith("/interpreters/pxla.py")
 
     @property
     def is_blocked_by_jax(self) -> bool:
@@ -352,11 +332,6 @@ class RankSnapshot:
         return self.reached.stage is Stage.LEFT and shown and not self.frames
 
     @property
-    def waits_for_files(self) -> bool:
-        """True if the main thread waits in the kernel for a disk or a file server."""
-        return self.stack is not None and _FILES.search(self.stack.blocked) is not None
-
-    @property
     def sleeps(self) -> bool:
         """True if the main thread is in a sleep system call, such as nanosleep()."""
         return self.stack is not None and any(name in self.stack.blocked for name in _SLEEPS)
@@ -380,21 +355,6 @@ class RankSnapshot:
         """Words for a server's loop that the rank is in, such as "asyncio's loop"; "" if none."""
         loops = _MAY_SERVE.items()
         return next((w for f in self.frames for end, w in loops if f.file.endswith(end)), "")
-
-    @property
-    def in_program(self) -> InProgram | None:
-        """The program that the rank runs, is held at, or whose results it waits for.
-
-        None if the rank is anywhere else, such as in a barrier.
-        """
-        if not self.is_blocked_by_jax or self.frames[0].library not in _RUN_PROGRAMS:
-            return None
-        own = self.frames if self._user_call is None else self.frames[: self._user_call + 1]
-        if any(_NO_PROGRAM.search(f"{frame.name} {frame.source}") for frame in own):
-            return None
-        if self.program is None and not self.frames[0].source:
-            return None
-        return InProgram(self.blocked_at, self.likely_program)
 
     # --- whether it can go on by itself ---
 

@@ -85,11 +85,6 @@ class Summary(Value):
         return self.lines[:start] + self.lines[stop:]
 
     @property
-    def ends_all(self) -> bool:
-        """True if --watch ends with the run."""
-        return isinstance(self.ending, JobStopped) and self.ending.stop.ends_all
-
-    @property
     def status(self) -> int:
         """The run's exit status."""
         return self.ending.status

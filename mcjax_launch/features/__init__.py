@@ -52,12 +52,10 @@ def list_used(job: "Job") -> "list[str]":
         "session": job.has_calls,
         "setup": job.setup is not None,
         "stdin": bool(job.stdin),
-        "verify_spmd": job.verify_spmd,
     }
     return [name for name, is_used in uses.items() if is_used]
 
 
 def list_for_hosts(job: "Job") -> "set[str]":
     """Return the names of features whose code hosts need."""
-    # PROGRAM as it is saved later may need preloading.
-    return {*ANY_TIME, *list_used(job), *(["preload"] if job.watch else [])}
+    return {*ANY_TIME, *list_used(job)}

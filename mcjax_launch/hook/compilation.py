@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import _thread
-from functools import partial
 
-from ..wire.hook_messages import Blind, Compiled, Compiling, ProgramText
+from ..wire.hook_messages import Blind, Compiled, Compiling
 from . import user_lines
-from .part import ProgramGate, ProgramSource
+from .part import ProgramSource
 from .spmd_program import SpanningProgram, compute_fingerprint, get_program_name
 from .wrapping import wrap_like
 
 TYPE_CHECKING = False
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Sequence
     from typing import Any, TypeVar
 
     from ..wire.hook_messages import Program
@@ -29,10 +28,6 @@ if TYPE_CHECKING:
 # spans processes is reported when it first runs, with a fingerprint. Later runs need no Python, so
 # the hook does not notice them.
 
-# Characters of a program's text in one message; most other programs to list with it.
-_MOST_PART = 1 << 18
-_MOST_OTHERS = 256
-
 
 class Compilation:
     """Patches of JAX's compiler and program execution that report to the agent."""
@@ -40,8 +35,7 @@ class Compilation:
     def __init__(self, link: AgentLink, parts: Parts) -> None:
         self._link = link
         self._parts = parts
-        # By fingerprint: lock held by the first thread that reaches a program, until that may run.
-        self._entrances: dict[str, Any] = {}
+        self._entrance = _thread.allocate_lock()
         # By the id of an executable: the program to report at its first run.
         self._waiting: dict[int, SpanningProgram] = {}
         self._reported: set[str] = set()
@@ -66,15 +60,11 @@ class Compilation:
             where = self._try(user_lines.find_current_line) or ""
             begun = self._try(self._report_begin, backend, computation, where)
             program = self._try(self._make_spanning_program, backend, computation, devices, where)
-            announced = self._try(self._announce_compilation, program)
             try:
                 executable = real(backend, computation, devices, *args, **kwargs)
             finally:
                 if begun:
                     self._link.send(Compiled())
-                if announced is not None:
-                    gate, message = announced
-                    gate.on_compilation_end(message)
             self._keep(program, executable)
             return executable
 
@@ -119,17 +109,6 @@ class Compilation:
         known = compute_fingerprint(computation, devices)
         platform = str(backend.platform)
         return SpanningProgram(computation, known, platform, devices, of_all, where)
-
-    def _announce_compilation(
-        self, program: SpanningProgram | None
-    ) -> tuple[ProgramGate, Program] | None:
-        """Announce a compilation to the gate, if any; return the gate and the message."""
-        gate = None if program is None else self._parts.find(ProgramGate)
-        if program is None or gate is None:
-            return None
-        message = program.make_message(compiling=True)
-        gate.on_compilation_start(message, partial(self._freeze_text, program))
-        return gate, message
 
     def _keep(self, program: SpanningProgram | None, executable: Any) -> None:
         """Store a compiled program until its first run; report it now if runs are not observed."""
@@ -184,12 +163,7 @@ class Compilation:
             self._shared[number] = self._known[program.fingerprint] = program.make_message()
         self._record_run(execution)
         if is_shared:
-            try:  # exceptions raised there are the program's
-                self._announce(program, execution, args)
-            except BaseException:
-                if self._parts.recorder is not None:
-                    self._parts.recorder.on_abandoned_run()
-                raise
+            self._announce(program)
         self._waiting.pop(number, None)
         program.forget_code()
         return True
@@ -208,33 +182,12 @@ class Compilation:
         program.record_run(args, user_lines.find_current_line())
         return True
 
-    def _announce(self, program: SpanningProgram, execution: Any, args: Sequence[Any]) -> None:
-        """Report that a program is about to run for the first time; return when it may run."""
-        fingerprint = program.fingerprint
-        if fingerprint in self._reported:
-            return
-        with self._entrances.setdefault(fingerprint, _thread.allocate_lock()):
-            if fingerprint in self._reported:  # another thread has announced it meanwhile
-                return
-            message = program.make_message(held=True)
-            show = partial(self._show, program, program.format_text)
-            given = partial(program.list_arguments, execution, args)
-            gate = self._parts.find(ProgramGate)
-            if gate is None or not gate.hold(message, show, given):
+    def _announce(self, program: SpanningProgram) -> None:
+        """Report that a program is about to run for the first time."""
+        with self._entrance:
+            if program.fingerprint not in self._reported:
+                self._reported.add(program.fingerprint)
                 self._link.send(program.make_message())
-            self._reported.add(fingerprint)
-        self._entrances.pop(fingerprint, None)
-
-    def _freeze_text(self, program: SpanningProgram) -> Callable[[], Iterator[ProgramText]]:
-        return partial(self._show, program, program.freeze_text())
-
-    def _show(self, program: SpanningProgram, text_of: Callable[[], str]) -> Iterator[ProgramText]:
-        """Yield the text of a program in parts; the last names the other programs not yet run."""
-        text, fingerprint = text_of(), program.fingerprint
-        for at in range(0, len(text), _MOST_PART):
-            yield ProgramText(fingerprint, text[at : at + _MOST_PART], last=False)
-        others = {other.fingerprint for other in list(self._waiting.values())} - {fingerprint}
-        yield ProgramText(fingerprint, "", last=True, compiled=tuple(sorted(others))[:_MOST_OTHERS])
 
     def _try(self, read: Callable[..., T], *args: Any) -> T | None:
         """Call `read`, which reads JAX's internals; on an exception, report it and return None."""

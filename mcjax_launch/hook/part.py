@@ -7,15 +7,14 @@ from ..wire import hook_environ
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Container, Iterable, Mapping
+    from collections.abc import Callable, Container, Mapping
     from types import TracebackType
     from typing import Any, TypeVar
 
-    from ..wire.hook_messages import Program, ProgramText
+    from ..wire.hook_messages import Program
     from .agent_link import AgentLink
 
     T = TypeVar("T")
-    ShownText = Callable[[], Iterable[ProgramText]]
 
 
 class RankPart:
@@ -82,41 +81,6 @@ class ProgramSource(RankPart):
         Args:
             compile_: function that compiles the program; it raises the compiler's exceptions.
             program: arguments for `compile_`, as JAX passes them to its compiler.
-
-        """
-        raise NotImplementedError
-
-
-class ProgramGate(RankPart):
-    """Part that holds programs that span processes, until all ranks are about to run the same."""
-
-    def on_compilation_start(self, program: Program, keep: Callable[[], ShownText]) -> None:
-        """Prepare: this thread is about to compile a program that spans processes.
-
-        Args:
-            program: description of the program.
-            keep: returns a function that makes the program's text, in any thread, during the
-                compilation.
-
-        """
-        raise NotImplementedError
-
-    def on_compilation_end(self, program: Program) -> None:
-        """Handle the end of a compilation in this thread, whether it succeeded or failed."""
-        raise NotImplementedError
-
-    def hold(
-        self, program: Program, show: ShownText, given: Callable[[], Iterable[tuple[Any, Any]]]
-    ) -> bool:
-        """Announce a program that spans processes, and return when it may run.
-
-        Args:
-            program: description of the program.
-            show: function that yields the program's text, for use if the text is wanted.
-            given: function that returns the arguments of the run, each with its sharding.
-
-        Returns:
-            whether this part has announced the program.
 
         """
         raise NotImplementedError

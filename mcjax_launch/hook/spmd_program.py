@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import math
-from functools import partial
 
-from ..wire import source_lines
 from ..wire.hook_messages import Program
 from ..wire.value import Value
 
 TYPE_CHECKING = False
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
     from typing import Any
 
 # --- whether a program's processes communicate ---
@@ -252,80 +250,6 @@ def _is_to_host(attributes: Any) -> bool:
     return "is_host_transfer" in attributes and bool(attributes["is_host_transfer"].value)
 
 
-# --- text that shows the user how two programs differ ---
-
-
-def freeze_program(computation: Any) -> bytes:
-    """Return a program as bytecode for `format_frozen_program`, which any thread may call later."""
-    import io
-
-    code = io.BytesIO()
-    with computation.context:
-        make_canonical_copy(computation)[0].write_bytecode(code)
-    return code.getvalue()
-
-
-def format_frozen_program(code: bytes, devices: Sequence[int]) -> str:
-    """Return a program's StableHLO with source positions, comparable between processes.
-
-    Args:
-        code: the program, from `freeze_program`.
-        devices: the ids of the devices that it runs on.
-
-    Returns:
-        the text; "" if it cannot be shown.
-
-    """
-    try:
-        from jax._src.interpreters import mlir
-        from jaxlib.mlir import ir
-
-        with mlir.make_ir_context():
-            module = ir.Module.parse(code)
-            _sum_up_constants(module.operation)
-            return _format_program(module.operation, devices)
-    except Exception:  # an unknown version of JAX
-        return ""
-
-
-def _format_program(program: Any, devices: Sequence[int]) -> str:
-    import re
-
-    text = program.get_asm(enable_debug_info=True, large_elements_limit=_MOST_ELEMENTS)
-    files: dict[str, str] = {}
-
-    def replace_path(match: Any) -> str:
-        name = match[1]
-        if name not in files:
-            files[name] = source_lines.format_path(name)
-        return files[name]
-
-    text = re.sub(_PLACE, replace_path, text[:_MOST_TEXT])
-    return f"// on the devices {', '.join(map(str, devices))}\n{text}"
-
-
-def _sum_up_constants(module: Any) -> None:
-    """Add an attribute with first values and a hash to constants too long to be shown."""
-    import hashlib
-
-    from jaxlib.mlir import ir
-
-    def visit(op: Any) -> Any:
-        if op.name == "stablehlo.constant":
-            value = op.attributes["value"]
-            if not getattr(value, "is_splat", True) and len(value) > _MOST_ELEMENTS:
-                begin = ", ".join(f"{value[place]:g}" for place in range(4))
-                digest = hashlib.sha256(bytes(memoryview(value))).hexdigest()[:16]
-                summary = f"{begin}, ... (sha256 {digest})"
-                op.attributes["mcjax.values"] = ir.StringAttr.get(summary)
-        return ir.WalkResult.ADVANCE
-
-    try:
-        module.walk(visit)
-    except Exception:  # a constant of a type that Python cannot read
-        pass
-
-
 # --- the program ---
 
 # Names that pmap gives a function's program, in today's jax and in older versions.
@@ -372,14 +296,8 @@ class SpanningProgram:
         self._ids = [int(device.id) for device in devices]
         self._devices = None if of_all else tuple(sorted(self._ids))
 
-    def make_message(self, *, held: bool = False, compiling: bool = False) -> Program:
-        """Return the message that describes this program to the launcher.
-
-        Args:
-            held: True if a thread is held until the launcher permits the run.
-            compiling: True if the program is about to be compiled.
-
-        """
+    def make_message(self) -> Program:
+        """Return the message that describes this program to the launcher."""
         everywhere = self._devices is None
         processes = None if everywhere else tuple(sorted(set(self.places)))
         return Program(
@@ -389,22 +307,9 @@ class SpanningProgram:
             self.shapes,
             self.where,
             self._devices,
-            held,
             self._platform,
-            compiling,
-            order=() if self._ids == sorted(self._ids) else tuple(self._ids[:_MOST_ORDERED]),
+            () if self._ids == sorted(self._ids) else tuple(self._ids[:_MOST_ORDERED]),
         )
-
-    def format_text(self) -> str:
-        """Return the program's code as text for the user; "" on an error."""
-        try:
-            return self.freeze_text()()
-        except Exception:
-            return ""
-
-    def freeze_text(self) -> Callable[[], str]:
-        """Return a function that makes the program's text, usable while the compiler runs."""
-        return partial(format_frozen_program, freeze_program(self._computation), self._ids)
 
     def forget_code(self) -> None:
         """Drop the reference to the program's code, to free its memory."""
@@ -433,14 +338,6 @@ class SpanningProgram:
         if not self._is_mapped and not _are_whole_on_each_process(execution, used):
             return True
         return self._exchanges(execution.xla_executable)
-
-    def list_arguments(self, execution: Any, args: Sequence[Any]) -> list[tuple[Any, Any]]:
-        """Return the run's used arguments, each with its sharding; [] if pmap made the program."""
-        if self._is_mapped:
-            return []
-        kept = execution.kept_var_idx
-        used = [arg for number, arg in enumerate(args) if number in kept]
-        return list(zip(used, execution.in_handler.in_shardings))
 
     @property
     def _is_mapped(self) -> bool:

@@ -48,7 +48,6 @@ class Job(Options, kw_only=True):
     profile_after: float = PROFILE_AFTER_S  # seconds from initialize() to the first
     on_github: bool = False  # the output goes to a log of GitHub Actions
     job_id: str = ""  # of all attempts of a detached job; "": each gets its own
-    hash_seed: int | None = None  # Python's, for all runs with the same agents; None: one per run
 
     def get_grace_s(self, reason: str) -> float:
         """Return the seconds that ranks get to exit; `reason` for the end is a key of GRACE_S."""
@@ -73,18 +72,8 @@ class Job(Options, kw_only=True):
     @property
     def compiles_once(self) -> bool:
         """True if ranks may share compiled programs with each other, or with a later run."""
-        later = self.runs_again or self.compile_cache is not None
-        return self.hook and self.compile_once != "off" and (self.num_processes > 1 or later)
-
-    @property
-    def runs_again(self) -> bool:
-        """True if ranks may be started again: by --watch or --max-restarts."""
-        return bool(self.watch) or self.max_restarts > 0
-
-    @property
-    def keeps_agents(self) -> bool:
-        """True if agents stay between two runs, to keep imported modules and compiled programs."""
-        return bool(self.watch) or (self.max_restarts > 0 and self.compiles_once)
+        shares = self.num_processes > 1 or self.compile_cache is not None
+        return self.hook and self.compile_once != "off" and shares
 
     @property
     def uses_cpu(self) -> bool:

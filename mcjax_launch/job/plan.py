@@ -207,7 +207,7 @@ def make_plan(
         hosts=tuple(on_host),
         env=make_common_settings(job, job_id, coordinator, bind, restart)
         | make_slices_setting(job, on_host.values()),
-        defaults=make_defaults(job, job_id),
+        defaults=make_defaults(job_id),
         hook=job.hook,
         gpus=gpus,
         jax=_check_jax_versions(job, {host.name: facts[host].jax for host in on_host}),

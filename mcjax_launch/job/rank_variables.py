@@ -59,10 +59,10 @@ def make_slices_setting(job: Job, ranks_of_hosts: Iterable[int]) -> dict[str, st
     return {hook_environ.SLICES: ",".join(map(str, starts))}
 
 
-def make_defaults(job: Job, job_id: str) -> dict[str, str]:
+def make_defaults(job_id: str) -> dict[str, str]:
     """Return the variables set in every rank whose host does not set them: the hash seed."""
     # The same in all ranks: sets of strings must be traced in one order.
-    seed = int(job_id, 16) if job.hash_seed is None else job.hash_seed
+    seed = int(job_id, 16)
     return {"PYTHONHASHSEED": str(seed % 2**32)}
 
 

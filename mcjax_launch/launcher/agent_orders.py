@@ -108,7 +108,6 @@ def make_start_order(
         grace_s=job.get_grace_s("failure"),
         term_grace_s=job.get_grace_s("TERM"),
         on_failure=job.on_rank_failure.partition(":")[0],
-        stays=job.keeps_agents,
     )
 
 

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from mcjax_launch.diagnosis.root_cause import JobStopped, RankFailed
+from mcjax_launch.diagnosis.root_cause import RankFailed
 from mcjax_launch.diagnosis.summary import (
     LONG_S,
     Summary,
@@ -30,7 +29,7 @@ def conclude(launcher: JobLauncher, *, is_last: bool, lost_output: bool) -> Summ
 
     """
     console, state = launcher.console, launcher.state
-    console.finish_ranks(mentions=state.stop is None or not state.stop.saved)
+    console.finish_ranks()
     if launcher.parts.explanations is not None:
         launcher.parts.explanations.on_run_end(time.monotonic())
     seconds = time.monotonic() - state.began_at
@@ -43,7 +42,6 @@ def conclude(launcher: JobLauncher, *, is_last: bool, lost_output: bool) -> Summ
         _report_success(launcher, seconds)
     elif lines := _select_unprinted_lines(launcher, summary):
         console.show_summary(lines, alarm=not launcher.policy.interrupts)
-    _save_programs(launcher)
     for part in launcher.parts:
         part.on_summary(summary, last=is_last or summary.final)
     return summary
@@ -62,8 +60,6 @@ def _report_success(launcher: JobLauncher, seconds: float) -> None:
 def _select_unprinted_lines(launcher: JobLauncher, summary: Summary) -> Sequence[str]:
     """Return the summary's lines without text that has just been printed."""
     ending, state = summary.ending, launcher.state
-    if isinstance(ending, JobStopped) and ending.stop.saved:
-        return summary.lines[1:]
     alike = ending.alike if isinstance(ending, RankFailed) else ()
     is_shown = (
         launcher.job.on_github  # its annotation quotes the text
@@ -71,13 +67,3 @@ def _select_unprinted_lines(launcher: JobLauncher, summary: Summary) -> Sequence
         or (state.survives and not state.ended_all)
     )
     return summary.without_quote if is_shown else summary.lines
-
-
-def _save_programs(launcher: JobLauncher) -> None:
-    """Save the programs in which ranks differ beside the log files, and name the files."""
-    state = launcher.state
-    if state.diverged and state.log_dir:
-        from mcjax_launch.report import files
-
-        for line in files.save_programs(state.programs, os.path.join(state.log_dir, "")):
-            launcher.console.say(line)

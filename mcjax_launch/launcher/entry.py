@@ -1,7 +1,6 @@
 """Entry point of the launcher: runs a job on its hosts and returns the outcome."""
 
 import gc
-import os
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
@@ -34,44 +33,27 @@ def run(
         hosts: hosts of the job; all of them get ranks.
         ended: called after each attempt.
         events: receives the job's events.
-        front: the launcher's process from an earlier run; None to make it.
+        front: the launcher's process; None to make it.
 
     Raises:
         LaunchError: the job could not be started.
 
     """
-    transport = _prepare_transport(job, hosts, front)
+    transport = _prepare_transport(job, hosts)
     _check_limit(job, len(hosts))
     from mcjax_launch.launcher import restarts  # while the agent here starts
 
     front = front or make_own_front()
     front.events = events
     events.begin(front.loop, front.signals)
-    rests = job.keeps_agents and front.resting is None  # --watch keeps agents for longer
-    if rests:
-        from mcjax_launch.transport.resting import RestingAgents  # few jobs need it
-
-        front.resting = RestingAgents()
-        job = job.copy_with(hash_seed=int.from_bytes(os.urandom(4), "big"))
-    if front.resting is not None:
-        transport.resting = front.resting.hand_over
-    try:
-        return restarts.run(job, hosts, transport, ended=ended, front=front)
-    finally:
-        if rests and front.resting is not None:
-            front.resting.dismiss()
-            front.resting = None
+    return restarts.run(job, hosts, transport, ended=ended, front=front)
 
 
-def _prepare_transport(job: Job, hosts: Sequence[Host], front: "Front | None") -> Transport:
-    """Return the transport that starts the agents; an earlier run's if there is one."""
-    if front is not None and front.transport is not None:
-        return front.transport
+def _prepare_transport(job: Job, hosts: Sequence[Host]) -> Transport:
+    """Return the transport that starts the agents."""
     transport = Transport(job, features.list_for_hosts(job))
     transport.start_local(hosts)
     transport.allow_many_files()
-    if front is not None:
-        front.transport = transport
     return transport
 
 

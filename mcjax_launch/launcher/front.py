@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import sys
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Sequence
 from typing import TYPE_CHECKING
 
 from mcjax_launch import features
@@ -20,9 +20,6 @@ if TYPE_CHECKING:
     from mcjax_launch.detached.standby import Standby
     from mcjax_launch.machine.loop import Timer
     from mcjax_launch.runs.stop_reasons import StopReason
-    from mcjax_launch.saves.saves import Saves
-    from mcjax_launch.transport.remote_commands import Transport
-    from mcjax_launch.transport.resting import RestingAgents
 
 
 def explain_no_terminal() -> str:
@@ -40,9 +37,6 @@ class Front:
 
     Attributes:
         events: sink of the runs' events.
-        saves: timer that notices saves of the watched files (--watch); None without.
-        transport: the transport that starts the agents of every run (--watch).
-        resting: agents kept between two runs (--watch, --max-restarts); None if none are kept.
         standby: what a detached job has instead of a terminal; None for any other job.
 
     """
@@ -55,9 +49,6 @@ class Front:
         self.loop = loop
         self.signals = signals
         self.events = NO_EVENTS
-        self.saves: Saves | None = None
-        self.transport: Transport | None = None
-        self.resting: RestingAgents | None = None
         self.standby: Standby | None = None
         self._warnings = warnings
         self._outputs: tuple[Target, Target] | None = None  # shared by all attempts
@@ -68,12 +59,12 @@ class Front:
         return [signal.SIGTERM if signum in self._warnings else signum for signum in found]
 
     def wait(
-        self, timers: Iterable[Timer], is_over: Callable[[], bool], ends: list[StopReason]
+        self, timers: Sequence[Timer], is_over: Callable[[], bool], ends: list[StopReason]
     ) -> StopReason | None:
-        """Wait between two runs; return the reason that ends the job meanwhile, None if none.
+        """Wait between two attempts; return the reason that ends the job meanwhile, None if none.
 
         Args:
-            timers: timers to run besides the resting agents'.
+            timers: timers to run.
             is_over: function called in each turn of the loop; returns whether the wait is over.
             ends: list of reasons to end the job; timers and signals append to it.
 
@@ -85,13 +76,10 @@ class Front:
                     ends.append(interrupted(signum))
                 elif signum == signal.SIGTSTP:
                     os.kill(os.getpid(), signal.SIGSTOP)
-                elif signum == signal.SIGCHLD and self.resting is not None:
-                    self.resting.reap()
 
         self.loop.watch(self.signals.fd, READ, read_signals)
-        all_timers = [*timers, *([] if self.resting is None else [self.resting])]
         while not ends and not is_over():
-            self.loop.run_once(all_timers)
+            self.loop.run_once(timers)
         return ends[0] if ends else None
 
     def open_outputs(self, on_room: Callable[[], None]) -> tuple[Target, Target]:

@@ -7,7 +7,6 @@ from mcjax_launch.runs.rank_run import RankRun
 from mcjax_launch.wire.messages import RequestUsage, Usage
 
 # Seconds between two writes of the file that --jobs reads.
-_JOBS_S = 2.0
 # Reports come a little earlier or later.
 _EARLY = 0.9
 # Seconds after a rank has found no memory at which hosts are asked who holds it: the first answer
@@ -21,7 +20,6 @@ class GpuReports(LauncherPart):
     def __init__(self, launcher: JobLauncher) -> None:
         super().__init__(launcher)
         self._event_at: dict[int, float] = {}  # latest event, by rank
-        self._written_at = 0.0
         self._asks: list[float] = []  # times at which to ask hosts for usage
         self._awaited: set[int] = set()  # ranks that have found no memory
 
@@ -59,12 +57,6 @@ class GpuReports(LauncherPart):
             if before is None or now >= before + _EARLY * GPU_EVENTS_S:
                 self._event_at[rank] = now
                 self.launcher.events.report("gpus", **_make_fields(self.launcher.state.ranks[rank]))
-        standby = self.launcher.front.standby
-        if standby is not None and now >= self._written_at + _EARLY * _JOBS_S:
-            self._written_at = now
-            runs = self.launcher.state.ranks.values()
-            rows = [_make_fields(run) for run in runs if run.usage.gpus.latest]
-            standby.record_rows("gpus", rows)
 
 
 def _make_fields(run: RankRun) -> dict[str, object]:

@@ -222,16 +222,9 @@ class Launcher:
     def _attend_to_user(self) -> None:
         """Begin to handle signals, and prepare what the user, or an attached terminal, will see."""
         self.front.loop.watch(self.front.signals.fd, READ, lambda _: handle_signals(self))
-        if (saves := self.front.saves) is not None:
-            saves.use_console(self.console.say, self.console.note)
-            self._timers.append(TimerAction(saves, self.stop))
         if (line := self.console.status_line) is not None:
             due = time.monotonic() + _BEGINS_S
             self._timers.append(OneShotTimer(due, lambda: self._timers.append(self._show_on(line))))
-        if self.front.standby is not None:
-            visitors = self.front.standby.visitors
-            visitors.serve(self._show_on, self.request_stacks)
-            self._timers.append(visitors)
 
     def _show_on(self, line: "StatusView") -> "Timer":
         """Return a timer that shows the job's progress on a line."""
@@ -385,7 +378,7 @@ class Launcher:
             part.on_stop(time.monotonic())
         self.console.fold_victims(own_term=not order.by_user)
         is_last = self._last or self.policy.final
-        patience_s = _PATIENCE_S if is_last and not self.job.watch else FREED_S
+        patience_s = _PATIENCE_S if is_last else FREED_S
         self.pool.stop(order.grace_s + patience_s + messages.ALIKE_S * order.settles)
         self.pool.send_all(
             messages.Stop(int(order.signum), order.grace_s, patience_s, order.settles)
@@ -420,14 +413,11 @@ class Launcher:
             self.stop(stop_reasons.host_lost(untold[0], why))
 
     def _release_all(self) -> None:
-        """Close parts and connections, except to agents kept for another run."""
+        """Close parts and connections."""
         for part in self.parts:
             part.close(time.monotonic())
-        resting = self.front.resting
         limit_s = _AGENT_END_S if self.policy.interrupts < 3 else 1
-        self.pool.hang_up(limit_s, keep=resting is not None)
-        if resting is not None:
-            resting.keep(self.pool)
+        self.pool.hang_up(limit_s)
         for rank in self.state.ranks:
             self.state.keep_output(rank, last=True)
 

@@ -67,7 +67,7 @@ def _send_orders(
     parts: Sequence[LauncherPart],
 ) -> None:
     line = launcher.console.status_line
-    is_watched = launcher.front.standby is not None or (line is not None and line.is_live)
+    is_watched = line is not None and line.is_live
     is_read = launcher.events.is_read
     every_s = compute_usage_period_s(launcher.job, watched=is_watched, events=is_read)
     for order in [order for part in parts for order in part.make_orders(ranks, plan)]:

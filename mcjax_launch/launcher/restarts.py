@@ -17,7 +17,7 @@ from mcjax_launch.job.job import Job
 from mcjax_launch.job.plan import count_ranks_by_host
 from mcjax_launch.launcher.front import Front
 from mcjax_launch.launcher.launcher import Launcher
-from mcjax_launch.launcher.timers import OneShotTimer, TimerAction, compute_pause_s
+from mcjax_launch.launcher.timers import OneShotTimer, compute_pause_s
 from mcjax_launch.machine.known_schedulers import count_restarts, find_scheduler
 from mcjax_launch.ranks import format_count
 from mcjax_launch.runs.rank_run import RankRun, Verdict
@@ -214,12 +214,7 @@ def run(
         _print_earlier_failures(failures, launcher)
     elif failures:
         launcher.console.say(f"attempt {len(failures) + 1} succeeded")
-    return JobOutcome(
-        summary.status,
-        describe_run_end(summary, state),
-        state.failed_early,
-        ends_all=summary.ends_all or launcher.policy.interrupts > 0,
-    )
+    return JobOutcome(summary.status, describe_run_end(summary, state), state.failed_early)
 
 
 def _count_earlier_restarts(environ: Mapping[str, str]) -> int:
@@ -245,13 +240,11 @@ def _make_state(job: Job, hosts: int, began_at: float) -> RunState:
 def _make_stopped_outcome(
     stop: StopReason, failures: Sequence[str], launcher: Launcher
 ) -> JobOutcome:
-    """Return the outcome of a job whose pause a signal, which is printed, or a save has ended."""
-    message = stop.message
-    if not stop.saved:
-        message += " before another attempt"
-        launcher.console.say(message)
-        _print_earlier_failures(failures, launcher)
-    return JobOutcome(stop.status, message, ends_all=stop.ends_all)
+    """Return the outcome of a job whose pause a signal has ended; print it."""
+    message = f"{stop.message} before another attempt"
+    launcher.console.say(message)
+    _print_earlier_failures(failures, launcher)
+    return JobOutcome(stop.status, message)
 
 
 def _print_earlier_failures(failures: Sequence[str], launcher: Launcher) -> None:
@@ -283,8 +276,7 @@ def drop_hosts(job: Job, hosts: Sequence[Host], lost: set[Host]) -> tuple[Job, S
 
 
 def _pause(seconds: float, front: Front) -> StopReason | None:
-    """Wait for some seconds; return the signal or save that ended the wait early, else None."""
+    """Wait for some seconds; return the signal that ended the wait early, else None."""
     ends: list[StopReason] = []
     over = OneShotTimer(time.monotonic() + seconds, lambda: None)
-    saves = [] if front.saves is None else [TimerAction(front.saves, ends.append)]
-    return front.wait([over, *saves], lambda: over.deadline is None, ends)
+    return front.wait([over], lambda: over.deadline is None, ends)

@@ -119,7 +119,6 @@ class StopPolicy:
         self._running = False  # ranks may have been started
         self._was_stopped = False  # for another reason than the failure of a rank
         self._reason: StopReason | RankFailure | None = None
-        self._early: StopReason | None = None  # a reason that may be replaced when more is known
         self.wants_stacks = False
         # A reason that a signal of the user's may explain, and until when to wait for that signal.
         self._unexplained: StopReason | None = None
@@ -162,18 +161,12 @@ class StopPolicy:
         """End the job at once for a reason such as a lost host or a limit."""
         if self.error is not None:
             return []
-        grace = self._grace_s("save" if stop.saved else "failure")
-        return self._end(stop, StopRanks(signal.SIGTERM, grace))
-
-    def record_early_reason(self, stop: StopReason) -> Effects:
-        """Record a preliminary reason for the end, without stopping the ranks."""
-        self._early = stop
-        return self._set_reason(stop)
+        return self._end(stop, StopRanks(signal.SIGTERM, self._grace_s("failure")))
 
     def on_limit(self, stop: StopReason) -> Effects:
         """End the job because of a limit; show the stacks first if `stop` asks for them."""
-        if self.ending:  # already: only the reason may be known better now
-            return self._set_reason(stop) if self._is_early else []
+        if self.ending:
+            return []
         if not stop.needs_stacks:
             return self.end_job(stop)
         self.wants_stacks = True
@@ -282,17 +275,12 @@ class StopPolicy:
         # Failures that follow from the loss of a host may be noticed before the loss.
         may_follow = isinstance(self._reason, RankFailure) and self._reason.may_follow
         follows = may_follow and stop.status == HOST_LOST
-        is_again = isinstance(self._reason, StopReason) and self._reason.saved and stop.ends_all
-        if self._reason is not None and not (self._is_early or follows or is_again):
+        if self._reason is not None and not follows:
             return []
         if stop == self._reason:
             return []
         self._reason = stop
         return [SetReason(stop)]
-
-    @property
-    def _is_early(self) -> bool:
-        return self._early is not None and self._reason is self._early
 
     def _stop(self, ranks: StopRanks) -> Effects:
         self.stopping = True

@@ -9,7 +9,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from mcjax_launch.diagnosis.attempt import Attempt
-from mcjax_launch.diagnosis.spmd import list_new_programs, parse_code
 from mcjax_launch.errors import LaunchError
 from mcjax_launch.job import placeholders
 from mcjax_launch.job.job import Job
@@ -17,7 +16,6 @@ from mcjax_launch.machine import own_paths
 from mcjax_launch.machine.system import NEW_FILE
 from mcjax_launch.report import record
 from mcjax_launch.report.checkout import find_checkout
-from mcjax_launch.runs.spmd import Comparison
 from mcjax_launch.wire.address import split_text
 
 if TYPE_CHECKING:
@@ -99,35 +97,6 @@ def replace(path: str, text: str) -> None:
         take_place()
 
 
-def save_programs(programs: Comparison, begin: str) -> list[str]:
-    """Write the code of the programs in which ranks diverged; return a line with the paths.
-
-    Programs whose complete code has not arrived are left out.
-
-    Args:
-        programs: comparison in which ranks have diverged.
-        begin: absolute path that the files' names are appended to; the folder is created.
-
-    Returns:
-        [] if no code was written; if a file cannot be written, a line with the error.
-
-    """
-    assert programs.divergence is not None
-    number, paths = programs.divergence.count + 1, []
-    for side, program in list_new_programs(programs.group_diverged_ranks()):
-        code = programs.codes.get(program.fingerprint)
-        if code is None or not code.complete or not code.text:
-            continue
-        path = f"{begin}program{number}.rank{side.ranks[0]}.mlir"
-        try:
-            with open(own_paths.open_file(path, os.O_TRUNC), "w", encoding="utf-8") as file:
-                file.write(parse_code(code.text).text)
-        except OSError as error:
-            return [f"{path}: cannot be written: {error.strerror}"]
-        paths.append(path)
-    return [f"programs: {' '.join(paths)}"] if paths else []
-
-
 @contextlib.contextmanager
 def _beside(path: str) -> Iterator[tuple[int, Callable[[], None]]]:
     """Create a new file next to `path`; yield its descriptor, and a function that renames it."""
@@ -194,10 +163,6 @@ class ReportWriter:
         self._attempts.append(record.make_attempt_record(attempt, self._began_at))
         record.lighten(self._attempts)
         self._values = make_placeholder_values(self._job, attempt)
-        if attempt.state.diverged and not attempt.state.log_dir:  # else they are saved there
-            begin = os.path.splitext(fill_path(self._path, self._values))[0]
-            for line in save_programs(attempt.state.programs, f"{begin}."):
-                self._say(line)
 
     def on_job_end(self, status: int, end: str) -> None:
         """Write the report."""

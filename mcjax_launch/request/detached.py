@@ -10,7 +10,7 @@ from mcjax_launch.options.options import Options
 
 # Of what is done with detached jobs: the options that make a difference.
 _ACTIONS = {
-    "attach": frozenset({"color", "quiet", "status"}),
+    "attach": frozenset({"quiet"}),
     "jobs": frozenset({"json"}),
     "stop": frozenset(),
     "wait": frozenset({"timeout"}),

@@ -37,15 +37,11 @@ def apply(state: RunState, event: FromHook, at: float) -> bool:
         case hook.Leaving() if membership.leaving_at is None:
             membership.leaving_at = at
             state.record_last_program(run, at)
-        case hook.Program(compiling=False) as program:
+        case hook.Program() as program:
             _record_program(state, run, program, at)
         case hook.Compiling() | hook.ImportedJax() as fact:
             state.activity.record_jax_use(at)
             _record_fact(run, fact, at)
-        case hook.ProgramText() as part:
-            code = state.get_comparison(run).codes.get(part.fingerprint)
-            if code is not None:
-                code.add(part)
         case hook.Failed() as failure:
             return _record_failure(state, run, event, failure, at)
         case fact:
@@ -72,10 +68,6 @@ def _record_fact(run: RankRun, fact: hook.HookMessage, at: float) -> None:
             compilations.begin(fact, at)
         case hook.Compiled():
             compilations.end(at)
-        case hook.Program():  # which is being compiled
-            compilations.program = fact
-        case hook.ProgramCompiled(fingerprint):
-            compilations.forget_program(fingerprint)
         case hook.Crashed(stack):
             process.stack = stack
         case hook.CollectedTests():
@@ -84,8 +76,6 @@ def _record_fact(run: RankRun, fact: hook.HookMessage, at: float) -> None:
             process.failed_test = fact, at
         case hook.UnhandledError() if len(run.unhandled_errors) < _MOST_ERRORS:
             run.unhandled_errors.append(ErrorReport(at, fact))
-        case hook.Blind(reason):
-            run.incomparable = reason
 
 
 def _record_call(
@@ -121,16 +111,13 @@ def _compare(state: RunState, run: RankRun, program: hook.Program, at: float) ->
         ranks = state.find_members(run, program.platform, program.processes)
         ran = comparison.intern_program(RanProgram.from_hook(program, ranks))
         run.compilations.ran[ran.where] = ran
-        comparison.checksums.compare(rank, ran, program.copies)
-        comparison.record_run(rank, ran, held=program.held)
+        comparison.record_run(rank, ran)
         if state.waits is not None:
             state.waits.record_arrival(rank, ran, at)
     elif state.has_outlived_failure:  # the remaining ranks may run different programs
         ranks = state.find_members(run, program.platform, program.processes)
         ran = RanProgram.from_hook(program, ranks)
         run.compilations.ran[ran.where] = ran
-    elif program.held and state.stop is not None:
-        comparison.released.setdefault(program.fingerprint, set()).add(rank)
 
 
 def _record_failure(

@@ -18,7 +18,6 @@ from mcjax_launch.wire.hook_messages import (
     ImportedJax,
     Joining,
     NotJoined,
-    Program,
     UnhandledError,
 )
 from mcjax_launch.wire.value import Changing, Value, field
@@ -192,7 +191,6 @@ class Compilations(Changing):
         platform: the first platform compiled for that is not "cpu", else "cpu"; "" if none.
         ran: for each user line, the program across processes that had its first run there last.
         began_at, ended_at: begin and end of the latest period of compiling.
-        program: the program across processes that is being compiled; None if there is none.
         busy_at: time at which a compilation last began or ended, or a processor was last used.
         seen_at: time of the latest report of the rank's usage.
         awaits: the rank that compiles a program for this rank; -1 if there is none.
@@ -207,7 +205,6 @@ class Compilations(Changing):
     ran: dict[str, RanProgram] = field(default_factory=dict)
     began_at: float = 0.0
     ended_at: float = 0.0
-    program: Program | None = None
     busy_at: float = 0.0
     seen_at: float = 0.0
     awaits: int = -1
@@ -243,11 +240,6 @@ class Compilations(Changing):
         else:
             self.compiled += 1
             self.compiled_s += seconds
-
-    def forget_program(self, fingerprint: str) -> None:
-        """Forget a program that is no longer being compiled."""
-        if self.program is not None and self.program.fingerprint == fingerprint:
-            self.program = None
 
     def record_usage(self, share: float, at: float) -> None:
         """Record the time of a sample, also as busy if the rank used more than BUSY of a core.
@@ -421,7 +413,6 @@ class RankRun(Changing):
         failure: exception or exit that its hook reported; None if there is none.
         failed_at: time at which the failure became known; None if it has not failed.
         unhandled_errors: unhandled exceptions of its threads and callbacks.
-        incomparable: reason why its programs cannot be compared; "" if they can.
         programs: count of the programs over several processes that it has begun.
         late_position: position, in words, when another rank gave up waiting for it; else "".
         position_before_call: position, in words, while other ranks waited for it in initialize().
@@ -437,7 +428,6 @@ class RankRun(Changing):
     failure: Failed | None = None
     failed_at: float | None = None
     unhandled_errors: list[ErrorReport] = field(default_factory=list)
-    incomparable: str = ""
     late_position: str = ""
     position_before_call: str = ""
     stdout: str = ""

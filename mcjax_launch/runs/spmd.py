@@ -74,32 +74,6 @@ def format_title(name: str) -> str:
     return f"jit({name[4:]})" if name.startswith("jit_") else name
 
 
-class ProgramCode:
-    """The code of a program, sent in parts by a rank that is held at it.
-
-    Attributes:
-        complete: True if all parts have arrived.
-        compiled: fingerprints of the programs that the rank has compiled and not run yet.
-
-    """
-
-    def __init__(self) -> None:
-        self._parts: list[str] = []
-        self.complete = False
-        self.compiled: frozenset[str] = frozenset()
-
-    @property
-    def text(self) -> str:
-        """The program in StableHLO, with source locations."""
-        return "".join(self._parts)
-
-    def add(self, part: hook_messages.ProgramText) -> None:
-        """Append a part of the code."""
-        self._parts.append(part.text)
-        self.complete = part.last
-        self.compiled = frozenset(part.compiled)
-
-
 class Divergence(Value):
     """A divergence: two ranks that run different programs.
 
@@ -125,14 +99,12 @@ class DivergedGroup(Value):
         ranks: the ranks of the group.
         program: the program that they run; None if they have ended, or run no program yet.
         over: True if they have ended.
-        again: True if they had run `program` before.
 
     """
 
     ranks: tuple[int, ...]
     program: RanProgram | None
     over: bool = False
-    again: bool = False  # they had run this one before
 
 
 class _Reached:
@@ -141,8 +113,6 @@ class _Reached:
     Attributes:
         there: for each rank that has reached it, the program with that rank's own line.
         order: for each such rank, the position of its arrival among all arrivals.
-        held: the ranks that are held until they may run the program.
-        opened: True if ranks that reach the program are not held any more.
 
     """
 
@@ -150,8 +120,6 @@ class _Reached:
         self.program = program
         self.there: dict[int, RanProgram] = {}
         self.order: dict[int, int] = {}
-        self.held: set[int] = set()
-        self.opened = False
 
     @property
     def missing(self) -> set[int]:
@@ -198,11 +166,6 @@ class ProcessRanks:
         """Return the known ranks of a platform's processes, by process number."""
         return self._ranks.get(platform, {})
 
-    @property
-    def deferred_since(self) -> float | None:
-        """Time of the oldest deferred action, in time.monotonic's seconds; None if none waits."""
-        return self._deferred[0].at if self._deferred else None
-
     def defer(
         self, platform: str, processes: Collection[int], act: Callable[[], object], at: float
     ) -> None:
@@ -244,85 +207,20 @@ class ProcessRanks:
         return {}
 
 
-class Unequal(Value):
-    """An argument that should be equal on all ranks, and is not.
-
-    Args:
-        program: the program that is about to run.
-        argument: 0-based number of the argument.
-        groups: groups of ranks with equal values, the largest group first.
-
-    """
-
-    program: RanProgram
-    argument: int
-    groups: tuple[tuple[int, ...], ...]
-
-
-class ArgumentChecksums:
-    """Checksums of the arguments that should be equal on all ranks of a program.
-
-    Attributes:
-        unequal: the first argument that differs, with all ranks so far; None if none differs.
-
-    """
-
-    def __init__(self) -> None:
-        self.unequal: Unequal | None = None
-        self._known: dict[str, dict[int, tuple[str, ...]]] = {}  # by fingerprint and rank
-
-    def compare(self, rank: int, program: RanProgram, checksums: tuple[str, ...]) -> None:
-        """Compare a rank's checksums with other ranks', and set `unequal` if one differs."""
-        unequal, name = self.unequal, program.fingerprint
-        if not any(checksums) or (unequal and unequal.program.fingerprint != name):
-            return
-        known = self._known.setdefault(program.fingerprint, {})
-        known[rank] = checksums
-        for number in range(max(map(len, known.values()))):
-            groups: dict[str, list[int]] = {}
-            for other, sums in sorted(known.items()):
-                if sums[number : number + 1] not in ((), ("",)):
-                    groups.setdefault(sums[number], []).append(other)
-            if len(groups) > 1:
-                by_size = sorted(groups.values(), key=len, reverse=True)
-                self.unequal = Unequal(program, number, tuple(map(tuple, by_size)))
-                return
-        if known.keys() >= program.ranks or len(self._known) > _MOST_PROGRAMS:
-            del self._known[program.fingerprint]
-
-    @property
-    def is_settled(self) -> bool:
-        """True if all ranks of the program with the unequal argument have reached it."""
-        assert self.unequal is not None
-        come = self._known[self.unequal.program.fingerprint]
-        return come.keys() >= self.unequal.program.ranks
-
-
 class Comparison:
     """The comparison of all ranks' programs, reported by each rank in its own order.
 
     Attributes:
         divergence: the first divergence found; None if there is none.
         count: number of first runs reported, over all ranks.
-        released: ranks that may run a program at which they were held, by its fingerprint. The
-            caller sends the release to the ranks, and removes them here.
-        codes: code of programs at which ranks diverge, by fingerprint. The caller that requests a
-            code adds an empty ProgramCode.
         members: ranks of the JAX processes.
-        checksums: checksums of the arguments that should be equal on all ranks.
-        held_any: True if a rank has ever been held at a program (--verify-spmd).
 
     """
 
     def __init__(self) -> None:
-        self.checksums = ArgumentChecksums()
         self.members = ProcessRanks()
         self.divergence: Divergence | None = None
         self.count = 0
-        self.held_any = False
-        self.released: dict[str, set[int]] = {}
-        self.codes: dict[str, ProgramCode] = {}
-        self._instead: dict[int, RanProgram] = {}
         self._known: dict[RanProgram, RanProgram] = {}
         self._reached: dict[str, _Reached] = {}  # by fingerprint
         self._run_by_all: Counter[frozenset[int]] = Counter()  # how many programs, by their ranks
@@ -335,58 +233,17 @@ class Comparison:
             self._known.clear()
         return self._known.setdefault(program, program)
 
-    def record_run(self, rank: int, program: RanProgram, *, held: bool = False) -> None:
-        """Record a rank's first run of a program, and compare it with other ranks' programs.
-
-        A rank that takes no part in the program is released at once.
-
-        Args:
-            rank: the rank that runs it.
-            program: the program.
-            held: True if the rank is held at the program until it is released.
-
-        """
-        self.held_any |= held
+    def record_run(self, rank: int, program: RanProgram) -> None:
+        """Record a rank's first run of a program, and compare it with other ranks' programs."""
         if rank not in program.ranks:
-            if held:
-                self.released.setdefault(program.fingerprint, set()).add(rank)
             return
-        reached = self._arrive(rank, program, held)
-        if self.divergence is None:
-            self._compare(rank, reached)
-        if self.divergence is not None or self.checksums.unequal is not None:
+        reached = self._arrive(rank, program)
+        if self.divergence is not None:
             return  # from now on arrivals only show what each rank does
-        if not reached.missing:
+        self._compare(rank, reached)
+        if self.divergence is None and not reached.missing:
             self._run_by_all[program.ranks] += 1
             self._reached.pop(program.fingerprint, None)
-        if reached.opened or not reached.missing - self._late:
-            self._release(reached)
-
-    def release(self, program: RanProgram) -> None:
-        """Release the ranks held at a program, although other ranks have not reached it.
-
-        Later programs do not wait for these other ranks either, until they have caught up.
-        """
-        if (reached := self._reached.get(program.fingerprint)) is not None:
-            self._release(reached)
-
-    def release_all(self) -> None:
-        """Let all ranks run the programs at which they are held."""
-        for reached in self._reached.values():
-            self._release(reached)
-
-    def _release(self, reached: _Reached) -> None:
-        reached.opened = True
-        if reached.held:
-            fingerprint = reached.program.fingerprint
-            self.released.setdefault(fingerprint, set()).update(reached.held)
-            reached.held = set()
-
-    @property
-    def _late(self) -> set[int]:
-        """Ranks that have not reached a program which has been released without them."""
-        late = (reached.missing for reached in self._reached.values() if reached.opened)
-        return set().union(*late)
 
     def record_end(self, rank: int) -> None:
         """Record that a rank's program has ended, so that it will run no more."""
@@ -394,11 +251,6 @@ class Comparison:
         for reached in self._reached.values():
             if reached.lacks(rank):
                 self._diverge(min(reached.there), rank, reached)
-
-    def is_held(self, program: RanProgram) -> bool:
-        """Return whether ranks are held at a program."""
-        reached = self._reached.get(program.fingerprint)
-        return reached is not None and bool(reached.held)
 
     def list_unfinished(self) -> list[tuple[RanProgram, set[int], set[int]]]:
         """Return the programs that some of their ranks have not reached, in order of arrival.
@@ -415,53 +267,10 @@ class Comparison:
                 waiting.append((reached.program, set(reached.there), missing))
         return waiting
 
-    def list_held_programs(self) -> list[tuple[RanProgram, set[int], set[int]]]:
-        """Return the programs at which ranks are held, in the order of their first arrival.
-
-        Each program is paired with the ranks that have reached it, and the ranks that have not.
-        """
-        held = [reached for reached in self._reached.values() if reached.held]
-        return [(reached.program, set(reached.there), reached.missing) for reached in held]
-
-    def compute_ordinal(self, program: RanProgram) -> int:
-        """Return the 1-based position of a program among those that its ranks have in common.
-
-        If all its ranks have reached it, return the count of all programs of all ranks.
-        """
-        reached = self._reached.get(program.fingerprint)
-        if reached is None or not reached.missing:
-            return self.count
-        return self._count_shared_before(reached, min(reached.there), min(reached.missing)) + 1
-
-    def record_skip(self, program: RanProgram, instead: Mapping[int, RanProgram]) -> None:
-        """Record that ranks will not reach a program, as they run earlier ones again.
-
-        Args:
-            program: the program that these ranks will not reach.
-            instead: for each rank, the program that it runs instead; its name is "" if only its
-                line is known.
-
-        """
-        reached = self._reached.get(program.fingerprint)
-        if reached is not None and (missing := reached.missing):
-            self._instead = dict(instead)
-            self._diverge(min(reached.there), min(missing & instead.keys() or missing), reached)
-
-    def is_behind(self, rank: int, program: RanProgram) -> bool:
-        """Return whether a rank has run no program that ranks at `program` have yet to reach."""
-        reached = self._reached.get(program.fingerprint)
-        others = () if reached is None else reached.there
-        return bool(others) and not any(
-            rank in other.there and any(map(other.lacks, others))
-            for other in self._reached.values()
-        )
-
-    def _arrive(self, rank: int, program: RanProgram, held: bool) -> _Reached:
+    def _arrive(self, rank: int, program: RanProgram) -> _Reached:
         reached = self._reached.setdefault(program.fingerprint, _Reached(program))
         self.count += 1
         reached.there[rank], reached.order[rank] = program, self.count
-        if held:
-            reached.held.add(rank)
         if len(self._reached) > _MOST_PROGRAMS:
             self._apart |= self._reached.pop(next(iter(self._reached))).missing
         return reached
@@ -505,14 +314,11 @@ class Comparison:
         both = divergence.program, divergence.theirs
         meshes = [program.ranks for program in both if program is not None]
         shared = frozenset.intersection(*meshes) if meshes else frozenset()
-        groups: dict[tuple[RanProgram | None, bool, bool], list[int]] = {}
+        groups: dict[tuple[RanProgram | None, bool], list[int]] = {}
         for rank in sorted(shared | {first, second}):
             program = self._find_diverged_program(rank, divergence)
             over = program is None and rank in self._over
-            again = program is None and not over and rank in self._instead
-            if again:
-                program = self._instead[rank]
-            groups.setdefault((program, over, again), []).append(rank)
+            groups.setdefault((program, over), []).append(rank)
         return [DivergedGroup(tuple(ranks), *what) for what, ranks in groups.items()]
 
     def _find_diverged_program(self, rank: int, divergence: Divergence) -> RanProgram | None:
@@ -540,22 +346,7 @@ class Comparison:
         """True if all ranks concerned have reached the point where they diverge."""
         return all(group.program is not None or group.over for group in self.group_diverged_ranks())
 
-    @property
-    def has_code(self) -> bool:
-        """True if the code has arrived of all programs at which diverged ranks are held."""
-        programs = [
-            group.program for group in self.group_diverged_ranks() if group.program is not None
-        ]
-        held = [program for program in programs if self.is_held(program)]
-        codes = [self.codes.get(program.fingerprint) for program in held]
-        return all(code is not None and code.complete for code in codes)
-
     def also_runs(self, rank: int, program: RanProgram) -> bool:
-        """Return whether a diverged rank has reached this program, or has compiled it to run."""
+        """Return whether a diverged rank has reached this program."""
         reached = self._reached.get(program.fingerprint)
-        own = next(
-            (group.program for group in self.group_diverged_ranks() if rank in group.ranks), None
-        )
-        code = self.codes.get(own.fingerprint) if own is not None else None
-        compiled = code is not None and program.fingerprint in code.compiled
-        return compiled or (reached is not None and rank in reached.there)
+        return reached is not None and rank in reached.there

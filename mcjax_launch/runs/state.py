@@ -423,41 +423,10 @@ class RunState(Changing):
         return [run.process_id for run in self.running if run.membership.turn <= turn]
 
     @property
-    def unjudged_since(self) -> float | None:
-        """Time, in time.monotonic's seconds, of the oldest deferred comparison; None if none."""
-        since = [programs.members.deferred_since for programs in self._comparisons.values()]
-        return min((at for at in since if at is not None), default=None)
-
-    @property
     def programs(self) -> Comparison:
         """The comparison of the turn in which ranks diverged, or of the latest turn."""
         latest = max(self._comparisons, default=0)
         return self._diverged or self._get_comparison_of_turn(latest)
-
-    def pop_released(self) -> dict[str, set[int]]:
-        """Remove and return the ranks that may now run a program at which they were held.
-
-        The keys are the programs' fingerprints.
-        """
-        released: dict[str, set[int]] = {}
-        if self._lets_all_run:
-            self.compare_pending(force=True)
-        for programs in self._comparisons.values():
-            if programs.released or self._lets_all_run:
-                if self._lets_all_run:
-                    programs.release_all()
-                for fingerprint, ranks in programs.released.items():
-                    released.setdefault(fingerprint, set()).update(ranks)
-                programs.released = {}
-        return released
-
-    @property
-    def _lets_all_run(self) -> bool:
-        """True if all held ranks may run, because the job ends for a reason in `stop`.
-
-        Released ranks may still write a checkpoint. False if the ranks' programs differ.
-        """
-        return self.stop is not None and not self.differs and not self.sequences_differ
 
     @property
     def sequences_differ(self) -> bool:
@@ -473,12 +442,6 @@ class RunState(Changing):
     def diverged(self) -> bool:
         """True if the ranks have run different programs."""
         return self._diverged is not None
-
-    @property
-    def differs(self) -> bool:
-        """True if the ranks have run different programs, or one with unequal arguments."""
-        turns = self._comparisons.values()
-        return self.diverged or any(turn.checksums.unequal is not None for turn in turns)
 
     @property
     def _diverged(self) -> Comparison | None:
@@ -502,4 +465,4 @@ class RunState(Changing):
 
         Comparison goes on after a divergence, to show which ranks are in which group.
         """
-        return self.differs or not (self.ending or self.has_outlived_failure)
+        return self.diverged or not (self.ending or self.has_outlived_failure)

@@ -23,7 +23,6 @@ class StopReason(Value):
         unread: True if nothing reads the output any more, so that one line is enough.
         rank: the rank to blame; None if there is none.
         is_external: True if a signal, or the loss of its host, has ended the job.
-        saved: True if the job is started again because files were saved.
 
     """
 
@@ -35,20 +34,11 @@ class StopReason(Value):
     unread: bool = False
     rank: int | None = None
     is_external: bool = False
-    saved: bool = False
 
     @property
     def is_brief(self) -> bool:
         """True if the summary has only the message."""
-        return self.unread or self.saved
-
-    @property
-    def ends_all(self) -> bool:
-        """True if --watch ends with the job."""
-        return self.is_external or self.status in (
-            exit_status.READER_GONE,
-            exit_status.INTERNAL_ERROR,
-        )
+        return self.unread
 
 
 def interrupted(signum: int) -> StopReason:
@@ -57,17 +47,6 @@ def interrupted(signum: int) -> StopReason:
     return StopReason(
         f"stopped by {name}", exit_status.compute_signal_status(signum), is_external=True
     )
-
-
-def saved(changed: str) -> StopReason:
-    """Return the reason to end a job whose files have been saved.
-
-    Args:
-        changed: description of the saved files, to begin the message.
-
-    """
-    status = exit_status.compute_signal_status(signal.SIGTERM)
-    return StopReason(f"{changed}: starting again", status, saved=True)
 
 
 def quit_debugger(rank: str, where: str) -> StopReason:
@@ -145,20 +124,3 @@ def diverged(details: Sequence[str]) -> StopReason:
     """
     message = "--verify-spmd: the ranks run different programs"
     return StopReason(message, exit_status.FAILED, tuple(details))
-
-
-def unequal(details: Sequence[str]) -> StopReason:
-    """Return the reason to end a job whose ranks disagree on an argument that must be equal.
-
-    Args:
-        details: lines on the unequal argument.
-
-    """
-    message = "--verify-spmd: the ranks have different values where all ranks need the same"
-    return StopReason(message, exit_status.FAILED, tuple(details))
-
-
-def incomparable(why: str) -> StopReason:
-    """Return the reason to end a --verify-spmd job whose programs cannot be compared."""
-    message = f"--verify-spmd: not supported with this jax version: {why}"
-    return StopReason(message, exit_status.FAILED)

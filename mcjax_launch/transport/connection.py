@@ -24,7 +24,6 @@ from mcjax_launch.wire.messages import (
     Exited,
     HostFacts,
     Question,
-    ServeAgain,
     ToLauncher,
 )
 
@@ -189,7 +188,6 @@ class AgentConnection:
         self._on_end = on_end
         self._trace = trace
         self._window = window
-        self._is_new = not pipes.rests
         self._consumed = 0  # bytes of output since the last credit
         if window > _PIPE_HOLDS:
             widen(pipes.from_agent, window)
@@ -214,14 +212,9 @@ class AgentConnection:
         return self._pipes.pid
 
     @property
-    def rests(self) -> bool:
-        """True if the agent has served a run and waits for another run."""
-        return self._pipes.rests
-
-    @property
     def is_over(self) -> bool:
         """True if the agent has served this run, or is gone."""
-        return self.ended or self.rests
+        return self.ended
 
     @property
     def client(self) -> str:
@@ -250,11 +243,6 @@ class AgentConnection:
             self._trace(f"frame to {self.host.name}: {message!r}")
         self._protocol.record_sent_message(message)
         self._out.send(frames.encode_message(message))
-
-    def serve_again(self) -> None:
-        """Order an agent that waits for another run to serve it."""
-        self._pipes = self._pipes.copy_with(rests=False)
-        self.send(ServeAgain())
 
     def send_raw(self, data: bytes) -> None:
         """Send bytes that are no frame, namely the agent's code."""
@@ -301,8 +289,7 @@ class AgentConnection:
             if self._trace is not None:
                 self._trace(f"frame from {self.host.name}: {frame!r}")
             self._on_frame(self, frame)
-        # An agent that has served a run may have sent a heartbeat just before it was asked again.
-        if not self.greeted and self._is_new and (how := describe_mangling(self.noise)):
+        if not self.greeted and (how := describe_mangling(self.noise)):
             self._on_end(self, how)
         if count == 0 and not self.ended:
             self._end()
@@ -365,23 +352,12 @@ class AgentConnection:
 
     # --- the end ---
 
-    def mark_resting(self) -> None:
-        """Record that the agent waits for another run."""
-        self._pipes = self._pipes.copy_with(rests=True)
-
     def end_input(self) -> None:
         """Close the pipe to the agent: a transport may wait for that before it ends."""
         if self._pipes.to_agent >= 0:
             self._out.drop()
             os.close(self._pipes.to_agent)
             self._pipes = self._pipes.copy_with(to_agent=-1)
-
-    def hand_over(self) -> Pipes:
-        """Return the pipes of an agent that waits for another run, and stop watching them."""
-        pipes = self._pipes
-        for fd in (pipes.from_agent, pipes.errors, pipes.to_agent):
-            self._loop.forget(fd)
-        return pipes
 
     def close(self) -> None:
         """Close all pipes; an agent that still runs notices that, and ends its ranks."""
@@ -390,7 +366,7 @@ class AgentConnection:
             if fd >= 0:
                 self._loop.forget(fd)
                 os.close(fd)
-        self._pipes = self._pipes.copy_with(from_agent=-1, errors=-1, to_agent=-1, rests=False)
+        self._pipes = self._pipes.copy_with(from_agent=-1, errors=-1, to_agent=-1)
         self.ended = True
 
     def kill(self, signum: int) -> None:

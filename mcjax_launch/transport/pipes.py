@@ -14,7 +14,6 @@ class Pipes(Value):
         pid: pid of the agent or client that was started.
         to_agent, from_agent, errors: descriptors of its stdin, stdout and stderr.
         client: name of the client program; "" for the agent itself.
-        rests: True if the agent has served a run and waits for another run.
 
     """
 
@@ -23,7 +22,6 @@ class Pipes(Value):
     from_agent: int
     errors: int
     client: str = ""
-    rests: bool = False
 
 
 class NewPipes:

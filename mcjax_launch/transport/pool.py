@@ -18,7 +18,6 @@ from mcjax_launch.machine.loop import Loop
 from mcjax_launch.transport.connection import AgentConnection
 from mcjax_launch.transport.mangling import is_text
 from mcjax_launch.transport.pace import Pace
-from mcjax_launch.transport.pipes import Pipes
 from mcjax_launch.transport.remote_commands import Transport
 from mcjax_launch.wire import exit_status, frames
 from mcjax_launch.wire.codec import Message
@@ -290,9 +289,7 @@ class AgentPool:
         link = self._connect(host)
         limit = link.began_at + self._transport.get_greeting_limit_s(host)
         self._enter(link, LinkState.GREETING, limit)
-        if link.rests:
-            link.serve_again()
-        elif not host.is_local and not self._transport.hosts_keep_code:
+        if not host.is_local and not self._transport.hosts_keep_code:
             self._send_code(link)
         self.links.append(link)
 
@@ -359,10 +356,7 @@ class AgentPool:
                 self._enter(link, LinkState.EMPTY)
             case Bye():
                 link.said_bye = True
-                if frame.stays:
-                    link.mark_resting()
-                else:
-                    link.end_input()
+                link.end_input()
         self._listener.on_frame(link, frame)
         self._check_in_time(link)
 
@@ -433,16 +427,14 @@ class AgentPool:
             return math.inf
         if state in (LinkState.LEAVING, LinkState.GREETING):
             return limit
-        if link.said_bye and not link.rests:
+        if link.said_bye:
             return link.silent_at
         silent_at = link.silent_at if self._is_heard(link) else math.inf
-        if link.rests:
-            return silent_at
         return min(silent_at, limit)
 
     def _is_heard(self, link: AgentConnection) -> bool:
         """Return whether a silent agent counts as lost; a local agent only after `be_patient`."""
-        settled = link.ended or (link.said_bye and not link.rests) or not link.greeted
+        settled = link.ended or link.said_bye or not link.greeted
         return not settled and (link.is_awaited or not link.host.is_local)
 
     def expire(self, now: float) -> None:
@@ -504,30 +496,16 @@ class AgentPool:
         link.kill(signal.SIGTERM)
         self._listener.on_agent_loss(link, why)
 
-    @property
-    def _resting(self) -> list[AgentConnection]:
-        return [link for link in self.links if link.rests and not link.ended]
-
-    def hand_over(self, host: Host) -> Pipes | None:
-        """Remove a host's agent that waits for another run, and return its pipes; None if none."""
-        for link in self._resting:
-            if link.host == host:
-                self.links.remove(link)
-                return link.hand_over()
-        return None
-
-    def hang_up(self, limit_s: float, *, keep: bool = False) -> None:
+    def hang_up(self, limit_s: float) -> None:
         """Close all connections, and wait for the ends of their transports.
 
         Args:
             limit_s: number of seconds to wait at most.
-            keep: leave the agents connected that wait for another run.
 
         """
         for link in self._select_by_state(LinkState.LEAVING):
             self._close_early(link)
-        kept = self._resting if keep else []
-        links = [link for link in [*self.links, *self._given_up] if link not in kept]
+        links = [*self.links, *self._given_up]
         for link in links:
             link.close()
             link.wake()

@@ -3,7 +3,7 @@
 import os
 import signal
 import sys
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from mcjax_launch.errors import LaunchError
 from mcjax_launch.job.hosts import Host
@@ -280,7 +280,6 @@ class Transport:
 
     Attributes:
         hosts_keep_code: True if agents' code is sent only to hosts that ask for it.
-        resting: called with a host; returns the pipes of its agent from an earlier run, or None.
 
     """
 
@@ -288,7 +287,6 @@ class Transport:
         self._job = job
         self.features = frozenset(features)
         self.hosts_keep_code = not job.no_host_cache
-        self.resting: Callable[[Host], Pipes | None] = lambda host: None
         self._local: Pipes | None = None
         self._files_limit: system.Limit | None = None
 
@@ -313,14 +311,12 @@ class Transport:
             )
 
     def start(self, host: Host) -> Pipes:
-        """Return the pipes of a host's agent: kept from an earlier run, started early, or new.
+        """Return the pipes of a host's agent: started early, or new.
 
         Raises:
             LaunchError: the program is missing or cannot be started.
 
         """
-        if (resting := self.resting(host)) is not None:
-            return resting
         if not host.is_local:
             argv = make_remote_argv(host, self._job, self.features)
             via = self._job.via

@@ -136,13 +136,11 @@ class Compiled(HookMessage):
 
 
 class Program(HookMessage):
-    """Notice that a program that spans processes is about to be compiled or run for the first time.
+    """Notice that a program that spans processes is about to be run for the first time.
 
     `fingerprint` identifies its code and devices. `processes` and `devices` are the numbers in its
-    mesh, as the backend of `platform` counts; None for all. `held` is True if it runs only after a
-    GateOpens on the same connection. `compiling` is True before its compilation, False before its
-    run. `copies` holds a checksum for each argument that must be equal in all processes, "" for
-    other arguments. `order` holds its first devices if they are not in ascending order, else ().
+    mesh, as the backend of `platform` counts; None for all.
+    `order` holds its first devices if they are not in ascending order, else ().
     """
 
     name: str
@@ -151,33 +149,8 @@ class Program(HookMessage):
     shapes: tuple[str, ...]
     where: str
     devices: tuple[int, ...] | None = None
-    held: bool = False
     platform: str = ""
-    compiling: bool = False
-    copies: tuple[str, ...] = ()
     order: tuple[int, ...] = ()
-
-
-class ProgramCompiled(HookMessage):
-    """Notice that the compilation announced by a `Program` has ended; on the same connection.
-
-    `Compiled` is sent on another connection and may be read earlier.
-    """
-
-    fingerprint: str
-
-
-class ProgramText(HookMessage):
-    """Part of the text of the program at which a thread is held: the answer to a ShowProgram.
-
-    `last` is True in the last part, in which `compiled` holds the fingerprints of other programs
-    that the process has compiled and not run.
-    """
-
-    fingerprint: str
-    text: str
-    last: bool
-    compiled: tuple[str, ...] = ()
 
 
 class Blind(HookMessage):
@@ -305,24 +278,3 @@ class Crashed(HookMessage):
     """
 
     stack: str
-
-
-# --- agent to hook ---
-
-
-class HookReply(Message):
-    """Answer to a thread that is held at the program with this fingerprint."""
-
-    fingerprint: str
-
-
-class GateOpens(HookReply):
-    """Permission for a held thread to run its program."""
-
-    fingerprint: str
-
-
-class ShowProgram(HookReply):
-    """Request for the text of a held thread's program, in ProgramText messages."""
-
-    fingerprint: str

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from .codec import Malformed, Message, Nested
 from .exit_status import MOST_STATUS
-from .hook_messages import HookMessage, HookReply
+from .hook_messages import HookMessage
 from .rank_process import RankSettings
 
 TYPE_CHECKING = False  # as typing's own, without importing it: an agent's start is waited for
@@ -192,7 +192,6 @@ class Start(ToAgent):
             failure, or if a signal ends the agent.
         on_failure: if a rank fails: "stop" ends the other ranks, with "continue" they go on, and
             with "restart" the launcher decides whether the failed rank starts again.
-        stays: True to wait for another run after the ranks have ended.
 
     """
 
@@ -206,7 +205,6 @@ class Start(ToAgent):
     grace_s: float
     term_grace_s: float
     on_failure: str = "stop"
-    stays: bool = False
 
 
 class StartAgain(ToAgent):
@@ -263,17 +261,6 @@ class RequestStacks(ToAgent):
 
 class RequestUsage(ToAgent):
     """Request for the processor time and memory that ranks use: answered by Usage."""
-
-
-class ReplyToHooks(ToAgent):
-    """Order to send a reply to the threads of `ranks` that are held at the reply's program."""
-
-    ranks: tuple[int, ...]
-    reply: HookReply
-
-
-class ServeAgain(ToAgent):
-    """Order to an agent that has sent Bye and stays: greet again and serve another run."""
 
 
 class Ping(ToAgent, ToLauncher):
@@ -625,7 +612,6 @@ class Bye(ToLauncher):
         not_removed: path in the job's private folder that could not be removed, and the reason; ""
             if everything was removed.
         kernel_log: lines of the kernel's log on memory and GPUs, since the ranks' start.
-        stays: True if the agent now waits for ServeAgain, or for the end of its input.
 
     """
 
@@ -633,4 +619,3 @@ class Bye(ToLauncher):
     leftovers: tuple[Leftover, ...]
     not_removed: str = ""
     kernel_log: tuple[str, ...] = ()
-    stays: bool = False

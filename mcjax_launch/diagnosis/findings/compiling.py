@@ -60,11 +60,11 @@ def find_idle_compilations(state: RunState) -> Iterator[IdleCompilation]:
 
 def waits_in_compilation(view: View) -> Iterator[Finding]:
     """Find compilations that use no processor, by the latest report of processor usage."""
-    verified = view.state.programs.held_any
-    cure = _TOGETHER + ("" if verified else "; --verify-spmd shows where their programs differ")
     for idle in find_idle_compilations(view.state):
         words = idle.describe(view.state.activity.usage_at)
-        yield Finding(("idle", idle.program, idle.where, idle.awaited), words, idle.ranks, cure)
+        yield Finding(
+            ("idle", idle.program, idle.where, idle.awaited), words, idle.ranks, _TOGETHER
+        )
 
 
 def compiled_last(view: View) -> Iterator[Finding]:

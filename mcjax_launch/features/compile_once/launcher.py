@@ -23,7 +23,7 @@ class CompilationCounter(LauncherPart):
     def make_orders(self, ranks: Sequence["Rank"], plan: "Plan") -> Iterable["ToAgent"]:
         """Let the ranks of a host share, unless there is nothing to share with."""
         job = self.launcher.job
-        if len(ranks) < 2 and not job.compile_cache and not job.runs_again:
+        if len(ranks) < 2 and not job.compile_cache:
             return ()
         folder, size = job.compile_cache or ("", 0)
         return (ShareCompiled(job.compile_once, folder, size),)

@@ -107,8 +107,6 @@ class _Terminal:
 class Terminals(AgentPart):
     """Part that keeps the pseudo-terminals of this host's debuggers."""
 
-    is_reusable = False
-
     def __init__(self, agent: HostAgent) -> None:
         super().__init__(agent)
         self._loop = agent.loop

@@ -45,7 +45,7 @@ def find_reason_against(job: Job, hosts: Sequence[Host]) -> str:
         hosts: the hosts that get ranks.
 
     """
-    if job.processes_here <= len(hosts) and not job.watch:  # whose next runs are forked too
+    if job.processes_here <= len(hosts):
         return "no host has two ranks"
     if why := find_obstacle(job):
         return why

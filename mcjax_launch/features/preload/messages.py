@@ -65,10 +65,6 @@ class Fork(ForkMessage):
     cwd: str
 
 
-class Stay(ForkMessage):
-    """Order to fork a successor of this import server, sent with the successor's connection."""
-
-
 class SetTooLate(HookMessage):
     """Notice that a program changed variables too late for a package imported by --preload.
 
@@ -99,7 +95,7 @@ class Importing(ToLauncher):
 
 
 class Preloaded(ToLauncher):
-    """Notice of ranks forked after `seconds` of imports; 0 if imported for an earlier run.
+    """Notice of ranks forked after `seconds` of imports.
 
     `why`: reason found in PROGRAM; "" if the user asked for --preload.
     """

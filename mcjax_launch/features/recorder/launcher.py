@@ -36,7 +36,7 @@ _LAST_S = 2.5
 # Seconds to wait for what shows the kind of a difference; less if the job ends then.
 _WAIT_S, _WAIT_BEFORE_END_S = 1.2, 0.5
 # Seconds between two events with counts, and between two writes of what --jobs reads.
-_EVENTS_S, _JOBS_S = 9.0, 1.8
+_EVENTS_S = 9.0
 # Seconds after which a host is asked for its time again, because clocks drift.
 _CLOCK_S = 30.0
 
@@ -76,7 +76,7 @@ class SequenceComparison(LauncherPart):
         self._clocks: defaultdict[AgentConnection, _Clock] = defaultdict(_Clock)
         self._told = 0  # differences
         self._look_at = math.inf
-        self._event_at = self._written_at = -math.inf  # of the latest counts
+        self._event_at = -math.inf  # of the latest counts
 
     @property
     def deadline(self) -> float | None:  # type: ignore[override]
@@ -111,8 +111,13 @@ class SequenceComparison(LauncherPart):
                 self._report_counts(now)
 
     def on_rank_message(self, message: FromHook | Exited, now: float) -> None:
-        """Look again when a rank has ended: all its programs are known, and the job may end."""
-        if isinstance(message, Exited):
+        """Look again when a rank has ended; with --verify-spmd end a job whose ranks diverge."""
+        if self.launcher.job.verify_spmd and self._state.diverged and not self._state.ending:
+            from mcjax_launch.diagnosis.spmd import describe_divergence
+
+            stop = diverged(describe_divergence(self._state.programs))
+            self.launcher.perform(self.launcher.policy.on_limit(stop))
+        elif isinstance(message, Exited):
             self._look(now)
 
     def expire(self, now: float) -> None:
@@ -196,14 +201,11 @@ class SequenceComparison(LauncherPart):
             self.launcher.parts.load_explanations().on_fact(Fact.SEQUENCE, now)
 
     def _report_counts(self, now: float) -> None:
-        """Report how many programs ranks have run, for --events and --jobs, if it is time."""
-        standby, events = self.launcher.front.standby, self.launcher.events
+        """Report how many programs ranks have run, for --events, if it is time."""
+        events = self.launcher.events
         if events.is_read and now >= self._event_at + _EVENTS_S:
             self._event_at = now
             events.report("programs", ranks=self._list_counts(now))
-        if standby is not None and now >= self._written_at + _JOBS_S:
-            self._written_at = now
-            standby.record_rows("programs", self._list_counts(now))
 
     def _list_counts(self, now: float) -> list[dict[str, object]]:
         return [

@@ -36,8 +36,6 @@ _PIECE = 1 << 16
 class HostCalls(AgentPart):
     """Part that hands calls to the ranks' programs, one after another, and sends results back."""
 
-    is_reusable = False
-
     def __init__(self, agent: HostAgent) -> None:
         super().__init__(agent)
         self._wants_values = True

@@ -26,8 +26,6 @@ class Inputs(AgentPart, RankInput):
     The launcher bounds the data held here: it sends at most INPUT_WINDOW bytes ahead.
     """
 
-    is_reusable = False
-
     def __init__(self, agent: HostAgent) -> None:
         super().__init__(agent)
         agent.streams.input = self

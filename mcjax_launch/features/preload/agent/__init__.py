@@ -45,8 +45,6 @@ class Preloading(AgentPart, RankStarter):
         self._order: Preload | None = None
         self._forking: Forking | None = None  # under way
         self._server: ImportServerLink | None = None  # its process has not been reaped
-        # The server's successor, not reaped either: it waits for another run.
-        self._successor: ImportServerLink | None = None
         self._choice: Choice | None = None
         self._unfit = ""  # why the server cannot fork
         self._importer: Importer | None = None  # has been asked for its stack
@@ -75,15 +73,13 @@ class Preloading(AgentPart, RankStarter):
             agent.make_standard_streams,
             agent.record_rank_start,
             self._why,
-            keeps=agent.stays,
         )
         if reason := _find_obstacle(*ranks[0]):
             self._forking.refuse_all(reason)
             self._finish_forking()
         else:
             order = format_order(",".join(self._order.modules), self._choice)
-            if not self._use_again(order):
-                self._start_server(order, ranks[0])
+            self._start_server(order, ranks[0])
         return True
 
     def _choose(self, ranks: Sequence[Wanted], libraries: Collection[str]) -> Choice:
@@ -93,7 +89,7 @@ class Preloading(AgentPart, RankStarter):
             Unsuited: nothing should be imported; the text says why.
 
         """
-        if len(ranks) == 1 and not self.agent.stays:
+        if len(ranks) == 1:
             raise Unsuited("a single rank on its host")
         rank, environ = ranks[0]
         return choose(rank.argv, rank.cwd, environ, libraries)
@@ -101,19 +97,6 @@ class Preloading(AgentPart, RankStarter):
     @property
     def _why(self) -> str:
         return self._choice.why if self._choice is not None else ""
-
-    def _use_again(self, order: str) -> bool:
-        """Use an earlier run's server to fork the ranks; return False if none is suitable."""
-        assert self._forking is not None
-        successor, self._successor = self._successor, None
-        if successor is None:
-            return False
-        if successor.order != order:
-            successor.hang_up()
-            return False
-        self._server = successor
-        self._forking.begin(successor, 0.0)
-        return True
 
     def _start_server(self, order: str, first: Wanted) -> None:
         """Start the server with the command of the first rank."""
@@ -161,7 +144,7 @@ class Preloading(AgentPart, RankStarter):
         forking, self._forking = self._forking, None
         assert forking is not None
         self._close_hidden()
-        self._successor = forking.end()
+        forking.end()
         for report in forking.make_reports():
             self.agent.link.send(report)
         self.agent.start_ranks(forking.afresh)
@@ -186,13 +169,11 @@ class Preloading(AgentPart, RankStarter):
     # --- children ---
 
     def handle_ended_children(self) -> None:
-        """Handle the end of the server or of its successor.
+        """Handle the end of the server.
 
         The agent calls this before it reaps other children: at the server's end, its ranks become
         children of this process, even ranks that have ended.
         """
-        if self._successor is not None and (status := self._successor.reap()) is not None:
-            self._successor = None
         status = self._server.reap() if self._server is not None else None
         if status is None:
             return
@@ -206,9 +187,8 @@ class Preloading(AgentPart, RankStarter):
         self._finish_forking()
 
     def owns(self, pid: int) -> bool:
-        """Return whether a process, which this part reaps, is the server or its successor."""
-        servers = (self._server, self._successor)
-        return any(server is not None and server.pid == pid for server in servers)
+        """Return whether a process, which this part reaps, is the server."""
+        return self._server is not None and self._server.pid == pid
 
     @property
     def is_starting(self) -> bool:
@@ -229,29 +209,14 @@ class Preloading(AgentPart, RankStarter):
         self._importer = sources[0] if sources else None
         return sources
 
-    @property
-    def kept_pids(self) -> Collection[int]:
-        """Pid of the successor, which stays for the next run."""
-        return [self._successor.pid] if self._successor is not None and self.agent.stays else ()
-
-    def keep(self) -> object | None:
-        """Return the successor for the next run."""
-        return self._successor
-
-    def take_over(self, thing: ImportServerLink) -> None:
-        """Use the successor of an earlier run to fork the ranks of this run."""
-        self._successor = thing
-        thing.move_to(self.agent.loop, self._on_packet)
-
     def on_ranks_end(self) -> None:
-        """Stop forking ranks, and end the server; end the successor too, unless the agent stays."""
+        """Stop forking ranks, and end the server."""
         if self._forking is not None:
             self._forking.close()
             self._forking = None
             self._close_hidden()
-        for server in (self._server, None if self.agent.stays else self._successor):
-            if server is not None:
-                server.hang_up()
+        if self._server is not None:
+            self._server.hang_up()
 
     def _close_hidden(self) -> None:
         for fd in self._hidden or ():

@@ -12,7 +12,7 @@ from ....agent.system.unix import Invocation
 from ....machine.loop import READ, Loop
 from ....wire import hook_environ
 from ....wire.codec import Malformed, to_json
-from ..messages import NAME, Fork, Forked, ForkMessage, NotForked, Preloaded, StartedAfresh, Stay
+from ..messages import NAME, Fork, Forked, ForkMessage, NotForked, Preloaded, StartedAfresh
 
 TYPE_CHECKING = False
 
@@ -90,29 +90,6 @@ class ImportServerLink:
             raise BrokenPipeError
         socket.send_fds(self._connection, [to_json(message).encode()], descriptors)
 
-    def request_successor(self) -> ImportServerLink:
-        """Order the server to fork a successor, which can fork ranks later; return the link to it.
-
-        Raises:
-            OSError: as for `send`.
-
-        """
-        successor = ImportServerLink(self.order, self.environ, self._loop, self._on_packet)
-        try:
-            self.send(Stay(), [successor._theirs.fileno()])
-        except OSError:
-            successor.hang_up()
-            raise
-        finally:
-            successor._theirs.close()
-        return successor
-
-    def move_to(self, loop: Loop, on_packet: Callable[[ForkMessage | str], None]) -> None:
-        """Move the link to another run's loop and callback."""
-        self._loop, self._on_packet = loop, on_packet
-        if self._connection is not None:
-            loop.watch(self._connection.fileno(), READ, lambda ready: self._receive())
-
     def reap(self) -> int | None:
         """Return the server's exit status after handling its last packets; None if it runs."""
         status = system.read_exit_status(self.pid)
@@ -186,10 +163,9 @@ def _parse_packet(text: str) -> ForkMessage | str:
 
 
 # --- its ranks, forked one after another ---
-# The agent asks for each rank, then for a successor if another run may follow, and closes the
-# connection. The server ends, and the agent adopts its children. Each rank waits for a byte before
-# it begins: the agent sends the bytes when all ranks are its own children. Ranks that cannot be
-# forked are started afresh.
+# The agent asks for each rank, and closes the connection. The server ends, and the agent adopts its
+# children. Each rank waits for a byte before it begins: the agent sends the bytes when all ranks
+# are its own children. Ranks that cannot be forked are started afresh.
 
 
 class Forking:
@@ -200,7 +176,6 @@ class Forking:
         standard: makes a rank's streams; returns the descriptors for its 0, 1 and 2.
         on_forked: called with each forked rank and its pid, before the rank begins.
         why: the reason for --preload, if the user has not asked for it; else "".
-        keeps: True to fork a successor too, if a rank can be forked.
 
     Attributes:
         forked: pids of the forked ranks, by rank.
@@ -214,8 +189,6 @@ class Forking:
         standard: Callable[[RankOrder], tuple[int, int, int]],
         on_forked: Callable[[int, int], None],
         why: str,
-        *,
-        keeps: bool,
     ) -> None:
         self.ranks = list(ranks)
         self.forked: dict[int, int] = {}
@@ -229,8 +202,6 @@ class Forking:
         self._asked: tuple[Wanted, tuple[int, ...]] | None = None  # with its streams
         self._first_ends: tuple[int, ...] | None = None
         self._server: ImportServerLink | None = None
-        self._keeps = keeps
-        self._successor: ImportServerLink | None = None
         # A pipe from which the forked ranks read a byte before they begin.
         self._start, self._starting = os.pipe()
 
@@ -255,7 +226,7 @@ class Forking:
 
         Args:
             server: a server that has imported everything.
-            seconds: duration of the imports; 0 if the server has forked ranks before.
+            seconds: duration of the imports.
 
         """
         self._server, self._seconds = server, seconds
@@ -266,9 +237,6 @@ class Forking:
         if self._asked is not None:
             self._record_answer(answer)
             self._ask()
-        elif self._successor is not None:
-            self._successor.pid = answer.pid if isinstance(answer, Forked) else 0
-            self._hang_up()
 
     def refuse_all(self, reason: str = "") -> None:
         """Record that all ranks have to be started afresh; ranks forked already end.
@@ -293,22 +261,16 @@ class Forking:
         for reason, ranks in self._reasons.items():
             yield StartedAfresh(tuple(ranks), reason)
 
-    def end(self) -> ImportServerLink | None:
-        """Let the forked ranks begin, as children of this process; return the successor, if any."""
+    def end(self) -> None:
+        """Let the forked ranks begin, as children of this process."""
         for rank, pid in self.forked.items():
             self._on_forked(rank, pid)
         os.write(self._starting, b"." * len(self.forked))
-        successor = None
-        if self.forked and self._successor is not None and self._successor.pid:
-            successor, self._successor = self._successor, None
         self.close()
-        return successor
 
     def close(self) -> None:
         """Close all descriptors; forked ranks that have not begun then end."""
         self._hang_up()
-        if self._successor is not None:
-            self._successor.hang_up()
         self._settle()
         for fd in (self._start, self._starting, *(self._first_ends or ())):
             os.close(fd)
@@ -316,7 +278,7 @@ class Forking:
     # --- the connection ---
 
     def _ask(self) -> None:
-        """Ask for the next rank, then for a successor, then hang up, so that the server ends."""
+        """Ask for the next rank; after the last hang up, so that the server ends."""
         while self._ahead:
             wanted = self._ahead.pop(0)
             try:
@@ -328,17 +290,7 @@ class Forking:
                 self._refuse(wanted, str(error.strerror))
             else:
                 return
-        if not self._request_successor():
-            self._hang_up()
-
-    def _request_successor(self) -> bool:
-        if not self._keeps or not self.forked or self._server is None:
-            return False
-        try:
-            self._successor = self._server.request_successor()
-        except OSError:  # without one ranks are started afresh
-            return False
-        return True
+        self._hang_up()
 
     def _ask_for(self, wanted: Wanted) -> None:
         rank, environ = wanted

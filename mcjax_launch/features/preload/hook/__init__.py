@@ -4,8 +4,7 @@ It runs a rank's command; the hook stops it at the last moment before Python run
 A forked rank only returns from the hook: Python itself then runs its program, as in any other rank.
 
 The agent requests ranks one by one. When it closes the connection, the server ends, and the agent
-adopts the ranks. If another run may follow, the agent first asks for a successor: a fork of the
-server that waits for that run.
+adopts the ranks.
 """
 
 from __future__ import annotations
@@ -33,7 +32,6 @@ from .forking import (
 from .fresh_start import FreshStart
 from .hidden_modules import HiddenModules, get_package
 from .layers import Layers
-from .sources import Sources
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -69,8 +67,6 @@ class ImportServer:
         self._cores = len(os.sched_getaffinity(0))
         self._path: list[str] = []  # sys.path as the program finds it
         self._seconds = 0.0
-        self._sources: Sources | None = None  # files as they were before the successor's fork
-        self._stale = ""  # why no rank can be forked any more
 
     def run(self, step_aside: Callable[[], object]) -> None:
         """Import the modules, and fork ranks; return only in each forked rank.
@@ -142,7 +138,7 @@ class ImportServer:
     # --- forking ---
 
     def _serve(self, connection: socket.socket) -> fork_messages.Fork:
-        """Fork ranks and successors until the agent hangs up; return only in a forked rank."""
+        """Fork ranks until the agent hangs up; return only in a forked rank."""
         import _socket
 
         while True:
@@ -150,33 +146,24 @@ class ImportServer:
             data, descriptors = receive(connection, _MOST_PACKET, _socket.MSG_CMSG_CLOEXEC)
             if not data:
                 os._exit(0)
-            order = fork_messages.ForkMessage.of(data.decode())
+            order = fork_messages.Fork.of(data.decode())
             answer = self._fork_for_order(order)
             if answer is not None:
                 _send(connection, answer)
-            elif isinstance(order, fork_messages.Fork):
+            else:
                 connection.close()
                 forked_rank.set_up_process(
                     descriptors, order.settings, self._agent, self._system.prctl
                 )
                 return order
-            else:
-                _become_successor(connection, descriptors[0])
             for fd in descriptors:
                 os.close(fd)
 
     def _fork_for_order(
-        self, order: fork_messages.ForkMessage
+        self, order: fork_messages.Fork
     ) -> fork_messages.Forked | fork_messages.NotForked | None:
         """Fork for an order; return the answer to the agent, None in the forked process."""
-        if self._sources is not None:
-            self._stale, self._sources = self._sources.find_change(), None
-        reason = self._stale
-        if isinstance(order, fork_messages.Fork):
-            reason = reason or self._find_difference(order)
-        else:
-            self._sources = Sources()  # before a rank runs, which may change them
-        if reason:
+        if reason := self._find_difference(order):
             return fork_messages.NotForked(reason)
         try:
             pid = fork()
@@ -286,14 +273,6 @@ def _open_connection(descriptor: int) -> socket.socket:
 
     os.set_inheritable(descriptor, False)
     return _socket.socket(fileno=descriptor)  # type: ignore[return-value]
-
-
-def _become_successor(connection: socket.socket, own: int) -> None:
-    """Become the successor: leave the first rank's session and streams, and use this connection."""
-    os.setsid()
-    for target in (1, 2):
-        os.dup2(0, target)
-    os.dup2(own, connection.fileno(), inheritable=False)  # stacks are written there too
 
 
 def _send(connection: socket.socket, message: fork_messages.ForkMessage) -> None:

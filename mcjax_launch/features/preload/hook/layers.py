@@ -7,7 +7,6 @@ import sys
 
 from .forking import Unfit
 from .hidden_modules import HiddenModules, get_package
-from .sources import get_file
 from .variable_reads import VariableReads, find_first_read
 
 TYPE_CHECKING = False
@@ -205,3 +204,13 @@ def _set_filters(filters: list[Any]) -> None:
 def _list_loggers() -> Collection[str]:
     logging: Any = sys.modules.get("logging")
     return logging.root.manager.loggerDict if logging is not None else ()
+
+
+def get_file(module: object) -> str:
+    """Return the file from which a module was loaded; "" if there is none."""
+    try:
+        # Not by way of a module's own lookup, which may import what has been put off.
+        path = object.__getattribute__(module, "__dict__").get("__file__")
+    except AttributeError:
+        return ""
+    return path if isinstance(path, str) else ""
