@@ -524,9 +524,7 @@ class Agent:
                 self.link.send(messages.NothingLeft())
             elif isinstance(effect, supervisor.ReportUnkilled):
                 self._kill(all_of_them=True)
-                self.link.send(
-                    messages.NotYetGone(_describe_processes(system.list_descendants()))
-                )
+                self.link.send(messages.NotYetGone(_describe_processes(system.list_descendants())))
             elif isinstance(effect, supervisor.RecordLeftovers):
                 owned = (self.starter.owns, self.changes.owns)
                 strays = [pid for pid in self._list_strays() if not any(o(pid) for o in owned)]

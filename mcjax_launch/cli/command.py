@@ -258,6 +258,8 @@ def _run(options: Options, context: click.Context, events: Events, job_id: str) 
         if not options.quiet:
             _say(line)
 
+    if options.watch:
+        return _watch(options, context, events)
     job, hosts = ready.prepare(options, os.environ, say)
     if options.dry_run:
         from mcjax_launch.job.describe import format_dry_run_here
@@ -278,6 +280,27 @@ def _run(options: Options, context: click.Context, events: Events, job_id: str) 
         outcome = _run_job(options, context, events, job, hosts, front)
         standby.record_end(outcome.status, outcome.message)
     return outcome.status
+
+
+def _watch(options: Options, context: click.Context, events: Events) -> int:
+    """Run a job again after each save; return the exit status."""
+    from mcjax_launch.cli.watching import run_again
+
+    if options.pdb:
+        this_machine.check_terminal()
+    events.open()
+
+    def run(job: "Job", hosts: "Sequence[Host]", front: "Front") -> int:
+        try:
+            return _report_errors(
+                lambda: _run_job(options, context, events, job, hosts, front).status,
+                front.leave_if_held,
+            )
+        finally:
+            events.finish()
+
+    given = Options(**context.params)
+    return run_again(lambda: with_project_options(given, context), run, _say)
 
 
 def _make_detached_front(job_id: str) -> "tuple[Front, Standby]":
@@ -380,7 +403,8 @@ def _make_settings() -> dict[str, Any]:
 
 def _run_command(argv: Sequence[str] | None) -> int:
     """Run the command line; print every error as one line, and return its exit status."""
-    try:
+
+    def run() -> int:
         if COMPLETE in os.environ:
             from mcjax_launch.cli.completion import complete
 
@@ -389,7 +413,16 @@ def _run_command(argv: Sequence[str] | None) -> int:
         return int(
             command.main(argv, prog_name=NAME, standalone_mode=False, **_make_settings()) or 0
         )
+
+    return _report_errors(run, lambda: None)
+
+
+def _report_errors(run: Callable[[], int], before: Callable[[], object]) -> int:
+    """Run a function; call `before` and print one line for an error; return the exit status."""
+    try:
+        return run()
     except LaunchError as error:
+        before()
         _say(str(error))
         return error.status
     except click.ClickException as error:
@@ -405,6 +438,7 @@ def _run_command(argv: Sequence[str] | None) -> int:
         import traceback
 
         path = save_traceback(traceback.format_exc())
+        before()
         _say(f"internal error: {error!r}; please report {path}")
         return exit_status.INTERNAL_ERROR
 

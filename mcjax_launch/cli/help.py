@@ -49,7 +49,7 @@ _COMMON = frozenset(
     {
         *("num_processes", "module", "python", "chdir", "env", "cpu_devices", "gpus_per_process"),
         *("hosts", "procs_per_host", "sync", "log_dir", "status", "quiet", "verbose", "timeout"),
-        *("max_restarts", "compile_cache", "pdb", "report", "events", "check", "dry_run"),
+        *("max_restarts", "watch", "compile_cache", "pdb", "report", "events", "check", "dry_run"),
         *("detach", "attach", "jobs", "stop", "wait"),
     }
 )
@@ -68,7 +68,7 @@ Run PROGRAM (a *.py file, a module with -m, or any command) as one JAX job.
   mcjax-launch --hosts a,b --check          # would a job work on these hosts?
   mcjax-launch --emit slurm --num-hosts 2 train.py > job.sh
 
---log-dir, --report, --events, --compile-cache
+--watch runs again at each save; --log-dir, --report, --events, --compile-cache
 keep output, a record, events and compiled programs; --detach leaves a job to
 --jobs, --attach, --wait and --stop. --help lists the common options."""
 

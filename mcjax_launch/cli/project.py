@@ -25,6 +25,8 @@ _FILES = frozenset({"hosts", "env_file"})
 # the table the file is not parsed.
 _KEY = re.compile(rb"tool[\"']?\s*\.\s*[\"']?mcjax-launch|mcjax-launch[\"']?\s*(?:\.|=(?!=))")
 _MOST_BYTES = 4 << 20
+# Sources of options that the project sets: --watch reads the table again before each run.
+_UNSET = (ParameterSource.DEFAULT, ParameterSource.DEFAULT_MAP)
 
 
 def complete(options: Options, context: click.Context) -> Options:
@@ -41,7 +43,7 @@ def complete(options: Options, context: click.Context) -> Options:
     own = {
         name: value
         for name, value in read_options().items()
-        if context.get_parameter_source(name) is ParameterSource.DEFAULT
+        if context.get_parameter_source(name) in _UNSET
     }
     for name in _list_irrelevant(options):
         own.pop(name, None)

@@ -40,7 +40,7 @@ class Target:
     def write(self, pieces: Sequence[bytes | memoryview]) -> None:
         """Write pieces of output, now or when the reader has room."""
 
-    def hold(self) -> None:
+    def hold(self, *, files: bool = False) -> None:
         """Write all queued output, then nothing until `release`; see `Sink.hold`."""
 
     def release(self) -> None:
@@ -137,8 +137,8 @@ class Sink(Target):
         if idle:
             self.flush()
 
-    def hold(self) -> None:
-        """Write all queued output, then nothing until `release`; for a file, do nothing.
+    def hold(self, *, files: bool = False) -> None:
+        """Write all queued output, then nothing until `release`; for a file only if `files`.
 
         What a slow terminal does not take within a second is written after `release`.
         """
@@ -146,7 +146,7 @@ class Sink(Target):
         poll.register(self._fd, WRITE)
         while self._queue and poll.poll(_LAST_WRITE_S * 1000):
             self.flush()
-        self._holds = self.blocks
+        self._holds = self.blocks or files
         if self._waiting:
             self._waiting = False
             self._watch_hang_up()

@@ -38,6 +38,7 @@ class EventStream(Events):
     def __init__(self, target: EventsTarget) -> None:
         super().__init__()
         self._user_target = target
+        self._pid = os.getpid()  # a run of --watch is a fork, and users signal this process
         self._front: tuple[Loop, SignalPipe] | None = None
         self._target: Target = Target()
         self._early: list[bytes] | None = []  # what is said before the event `job`
@@ -93,7 +94,7 @@ class EventStream(Events):
             version=VERSION,
             launcher_version=__version__,
             job_id=job_id,
-            pid=os.getpid(),
+            pid=self._pid,
             program=list(program),
             ranks=ranks,
             hosts=list(hosts),

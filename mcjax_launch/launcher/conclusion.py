@@ -6,7 +6,7 @@ import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from mcjax_launch.diagnosis.root_cause import RankFailed
+from mcjax_launch.diagnosis.root_cause import JobStopped, RankFailed
 from mcjax_launch.diagnosis.summary import (
     LONG_S,
     Summary,
@@ -29,7 +29,7 @@ def conclude(launcher: JobLauncher, *, is_last: bool, lost_output: bool) -> Summ
 
     """
     console, state = launcher.console, launcher.state
-    console.finish_ranks()
+    console.finish_ranks(mentions=state.stop is None or not state.stop.saved)
     if launcher.parts.explanations is not None:
         launcher.parts.explanations.on_run_end(time.monotonic())
     seconds = time.monotonic() - state.began_at
@@ -60,6 +60,8 @@ def _report_success(launcher: JobLauncher, seconds: float) -> None:
 def _select_unprinted_lines(launcher: JobLauncher, summary: Summary) -> Sequence[str]:
     """Return the summary's lines without text that has just been printed."""
     ending, state = summary.ending, launcher.state
+    if isinstance(ending, JobStopped) and ending.stop.saved:
+        return summary.lines[1:]
     alike = ending.alike if isinstance(ending, RankFailed) else ()
     is_shown = (
         launcher.job.on_github  # its annotation quotes the text

@@ -18,6 +18,7 @@ from mcjax_launch.wire.signals import ENDING, FORWARDED
 
 if TYPE_CHECKING:
     from mcjax_launch.detached.standby import Standby
+    from mcjax_launch.launcher.watcher_link import WatcherLink
     from mcjax_launch.machine.loop import Timer
     from mcjax_launch.runs.stop_reasons import StopReason
 
@@ -37,6 +38,7 @@ class Front:
 
     Attributes:
         events: sink of the runs' events.
+        watcher: link of a run under --watch to the watching process; None for any other job.
         standby: what a detached job has instead of a terminal; None for any other job.
 
     """
@@ -49,6 +51,7 @@ class Front:
         self.loop = loop
         self.signals = signals
         self.events = NO_EVENTS
+        self.watcher: WatcherLink | None = None
         self.standby: Standby | None = None
         self._warnings = warnings
         self._outputs: tuple[Target, Target] | None = None  # shared by all attempts
@@ -78,6 +81,8 @@ class Front:
                     os.kill(os.getpid(), signal.SIGSTOP)
 
         self.loop.watch(self.signals.fd, READ, read_signals)
+        if self.watcher is not None:
+            self.watcher.on_save = ends.append
         while not ends and not is_over():
             self.loop.run_once(timers)
         return ends[0] if ends else None
@@ -94,6 +99,31 @@ class Front:
         """Run without a terminal: write to the files of a detached job."""
         self._outputs, self.standby = (standby.output, standby.output), standby
         self.again = f"mcjax-launch --stop {standby.job_id} again to kill now"
+
+    def make_for(self, watcher: WatcherLink) -> Front:
+        """Return a Front for a fork of this process that obeys the watching process."""
+        front = Front(Loop(), watcher.signals, self._warnings)
+        front.watcher = watcher
+        watcher.attend(front.loop)
+        watcher.hold(front.open_outputs(lambda: None))
+        return front
+
+    def call_after_release(self, call: Callable[[], object]) -> None:
+        """Call a function once the run may begin: at once, unless --watch has begun it early."""
+        if self.watcher is None:
+            call()
+        else:
+            self.watcher.call_after_release(call)
+
+    def leave_if_held(self) -> None:
+        """End this process if --watch has begun a run early, and the run has ended before."""
+        if self.watcher is not None:
+            self.watcher.leave_if_held()
+
+    @property
+    def pid(self) -> int:
+        """Process id to which users send signals."""
+        return os.getpid() if self.watcher is None else self.watcher.pid
 
     @property
     def verbose_option(self) -> str:
@@ -112,7 +142,7 @@ class Front:
         if self.events.has_client:
             return ""
         on_terminal = sys.stdin is not None and sys.stdin.isatty()
-        return "Ctrl-\\" if on_terminal else f"kill -QUIT {os.getpid()}"
+        return "Ctrl-\\" if on_terminal else f"kill -QUIT {self.pid}"
 
 
 def make_front() -> Front:

@@ -128,7 +128,9 @@ class Launcher:
         window = min(_MOST_WINDOW, _WINDOW_OF_ALL // len(hosts))
         trace = self.console.say if "frames" in os.environ.get(_DEBUG, "") else None
         self.pool = AgentPool(hosts, transport, front.loop, window, self, trace)
-        self.startup = Startup(job, hosts, restart, self, self.pool, self.console)
+        self.startup = Startup(
+            job, hosts, restart, self, self.pool, self.console, front.call_after_release
+        )
         self.stacks = StackRequests()
         self.debuggers = DebuggerDisplay()
         self._timers: list[Timer] = [self.console, self.pool, self.startup, self.stacks]
@@ -211,6 +213,7 @@ class Launcher:
             raise
         finally:
             self._release_all()
+        self.front.leave_if_held()
         if self.policy.error is not None:
             self.console.finish_ranks()  # some ranks may have begun
             self._write_all()
@@ -220,8 +223,16 @@ class Launcher:
         return summary
 
     def _attend_to_user(self) -> None:
-        """Begin to handle signals, and prepare what the user, or an attached terminal, will see."""
+        """Begin to handle signals and saves, and prepare what the user will see."""
         self.front.loop.watch(self.front.signals.fd, READ, lambda _: handle_signals(self))
+        if (watcher := self.front.watcher) is not None:
+            watcher.say, watcher.note = self.console.say, self.console.note
+            watcher.on_save = self.stop
+        self.front.call_after_release(self._begin_visibly)
+
+    def _begin_visibly(self) -> None:
+        """Begin what the user sees and measures; --watch begins the rest of a run earlier."""
+        self.state.began_at = time.monotonic()
         if (line := self.console.status_line) is not None:
             due = time.monotonic() + _BEGINS_S
             self._timers.append(OneShotTimer(due, lambda: self._timers.append(self._show_on(line))))
@@ -264,6 +275,10 @@ class Launcher:
     # --- plan: every host is ready ---
 
     def on_hosts_ready(self, plan: Plan) -> None:
+        """Start the ranks, once the run may begin."""
+        self.front.call_after_release(lambda: self._start_ranks(plan))
+
+    def _start_ranks(self, plan: Plan) -> None:
         """Start the ranks, unless the job ends before any rank was started."""
         if self.policy.ending:
             return
@@ -274,6 +289,8 @@ class Launcher:
         )
         self.policy.on_ranks_start()
         start_ranks(self, plan)
+        if self.front.watcher is not None:
+            self.front.watcher.report(started=True)
 
     def on_start_failure(self, error: LaunchError) -> None:
         """End the attempt, because a host cannot run its ranks."""
@@ -378,7 +395,7 @@ class Launcher:
             part.on_stop(time.monotonic())
         self.console.fold_victims(own_term=not order.by_user)
         is_last = self._last or self.policy.final
-        patience_s = _PATIENCE_S if is_last else FREED_S
+        patience_s = _PATIENCE_S if is_last and not self.job.watch else FREED_S
         self.pool.stop(order.grace_s + patience_s + messages.ALIKE_S * order.settles)
         self.pool.send_all(
             messages.Stop(int(order.signum), order.grace_s, patience_s, order.settles)

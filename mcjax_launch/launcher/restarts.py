@@ -6,6 +6,7 @@ import os
 import time
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
+from functools import partial
 
 from mcjax_launch.diagnosis.attempt import Attempt, JobOutcome
 from mcjax_launch.diagnosis.root_cause import JobStopped, NotStarted, RankFailed
@@ -162,8 +163,7 @@ def run(
     policy = RestartPolicy(job.restart_on)
     before = _count_earlier_restarts(os.environ)
     for restart in range(job.max_restarts + 1):
-        began_at = time.monotonic()
-        state = _make_state(job, len(hosts), began_at)
+        state = _make_state(job, len(hosts))
         launcher = Launcher(
             job,
             hosts,
@@ -174,7 +174,7 @@ def run(
             last=restart == job.max_restarts,
             kept=kept,
         )
-        launcher.report_beginning(hosts, restart)
+        front.call_after_release(partial(launcher.report_beginning, hosts, restart))
         try:
             summary, refused = launcher.run(), None
         except LaunchError as error:
@@ -183,7 +183,7 @@ def run(
         attempt = Attempt(
             restart=before + restart,
             hosts=tuple(host.name for host in hosts),
-            seconds=time.monotonic() - began_at,
+            seconds=time.monotonic() - state.began_at,
             state=state,
             summary=summary,
             program_checksums=launcher.startup.program_checksums,
@@ -227,8 +227,8 @@ def _count_earlier_restarts(environ: Mapping[str, str]) -> int:
     return load_driver(scheduler).count_restarts(environ)
 
 
-def _make_state(job: Job, hosts: int, began_at: float) -> RunState:
-    state = RunState(began_at=began_at, hosts=hosts, num_processes=job.num_processes)
+def _make_state(job: Job, hosts: int) -> RunState:
+    state = RunState(began_at=time.monotonic(), hosts=hosts, num_processes=job.num_processes)
     state.preempted_status = job.preempted_status
     if job.record:
         from mcjax_launch.runs.past_waits import PastWaits
@@ -240,10 +240,12 @@ def _make_state(job: Job, hosts: int, began_at: float) -> RunState:
 def _make_stopped_outcome(
     stop: StopReason, failures: Sequence[str], launcher: Launcher
 ) -> JobOutcome:
-    """Return the outcome of a job whose pause a signal has ended; print it."""
-    message = f"{stop.message} before another attempt"
-    launcher.console.say(message)
-    _print_earlier_failures(failures, launcher)
+    """Return the outcome of a job whose pause a signal, which is printed, or a save has ended."""
+    message = stop.message
+    if not stop.saved:
+        message += " before another attempt"
+        launcher.console.say(message)
+        _print_earlier_failures(failures, launcher)
     return JobOutcome(stop.status, message)
 
 
@@ -276,7 +278,7 @@ def drop_hosts(job: Job, hosts: Sequence[Host], lost: set[Host]) -> tuple[Job, S
 
 
 def _pause(seconds: float, front: Front) -> StopReason | None:
-    """Wait for some seconds; return the signal that ended the wait early, else None."""
+    """Wait for some seconds; return the signal or save that ended the wait early, else None."""
     ends: list[StopReason] = []
     over = OneShotTimer(time.monotonic() + seconds, lambda: None)
     return front.wait([over], lambda: over.deadline is None, ends)

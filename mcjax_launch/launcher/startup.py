@@ -39,6 +39,11 @@ _EACH_TRIES_S = 0.001
 _ALL_TRY_S = 2.0
 
 
+def call(function: Callable[[], object]) -> None:
+    """Call a function at once."""
+    function()
+
+
 class StartupListener(Protocol):
     """Receiver of a startup's outcome."""
 
@@ -66,6 +71,7 @@ class Startup:
         listener: receiver of the outcome.
         pool: the agents' connections.
         console: prints notes.
+        after_release: calls a function once --watch has released the run.
 
     Attributes:
         job_id: eight hexadecimal digits.
@@ -83,6 +89,7 @@ class Startup:
         listener: StartupListener,
         pool: AgentPool,
         console: "Console",
+        after_release: Callable[[Callable[[], object]], object] = call,
     ) -> None:
         self._restart = restart
         self.job_id = job.job_id or os.urandom(4).hex()
@@ -95,7 +102,10 @@ class Startup:
         self._pool = pool
         self._console = console
         self._ranks = group_ranks_by_host(job, hosts)
-        self._staged = _make_staged(job, console) if job.sync else None
+        self._staged: StagedContent | None = None
+        self._after_release = after_release
+        if job.sync:
+            after_release(self._list_files)
         self._stopped = False
         self._asked: set[AgentConnection] = set()
         self._links: list[AgentConnection] = []  # to agents that have greeted
@@ -147,7 +157,10 @@ class Startup:
         """Ask an agent before it greets: the question is there when its imports are done."""
         if not self._stopped:
             self._asked.add(link)
-            self._ask(link, () if self._staged is None else self._staged.iterate_frames())
+            if self._job.sync or self._job.setup is not None:  # the files are those of the save
+                self._after_release(lambda: self._ask_first(link))
+            else:
+                self._ask_first(link)
 
     def on_greeting(self, link: AgentConnection, greeting: messages.Greeting) -> None:
         """Record an agent that has greeted; ask it, unless its loader has let that be done."""
@@ -167,6 +180,13 @@ class Startup:
         """Send an agent the contents that its host lacks, and ask it again."""
         if self._staged is not None and not self._stopped:
             self._ask(link, self._staged.iterate_lacking_frames(lacks.numbers))
+
+    def _list_files(self) -> None:
+        self._staged = _make_staged(self._job, self._console)
+
+    def _ask_first(self, link: AgentConnection) -> None:
+        if not self._stopped:
+            self._ask(link, () if self._staged is None else self._staged.iterate_frames())
 
     def _ask(self, link: AgentConnection, files: Iterable[bytes]) -> None:
         """Ask an agent to prepare its host, after frames with files."""

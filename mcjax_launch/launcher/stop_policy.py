@@ -161,7 +161,8 @@ class StopPolicy:
         """End the job at once for a reason such as a lost host or a limit."""
         if self.error is not None:
             return []
-        return self._end(stop, StopRanks(signal.SIGTERM, self._grace_s("failure")))
+        grace = self._grace_s("save" if stop.saved else "failure")
+        return self._end(stop, StopRanks(signal.SIGTERM, grace))
 
     def on_limit(self, stop: StopReason) -> Effects:
         """End the job because of a limit; show the stacks first if `stop` asks for them."""

@@ -188,6 +188,13 @@ def _parse_hosts(value: Any) -> str | tuple[str, ...]:
     return os.fspath(value)
 
 
+def may_be_watched(word: str) -> bool:
+    """Return whether a word after --watch is its PATH, because it cannot be PROGRAM."""
+    if os.path.isdir(word):
+        return True
+    return os.path.isfile(word) and not word.endswith(".py") and not os.access(word, os.X_OK)
+
+
 class Kind(Value):
     """A kind of option value.
 
@@ -280,6 +287,7 @@ VIA = make_text_kind("via", "COMMAND")
 COORDINATOR = make_text_kind("coordinator", "HOST[:PORT]")
 CACHE = make_checked_kind(split_cache, "DIR[:SIZE]", "Path", offers="folders")
 PATHS = Kind(parse_text, "PATH", "Path | Sequence[Path]", offers="files")
+WATCHED = Kind(parse_text, "[PATH]", offers="files", follows=may_be_watched)
 VARIABLES = Kind(parse_text, "NAME[=VALUE]", "Mapping[str, object]", of_keyword=_parse_variables)
 HOSTS = Kind(
     parse_text, "FILE|LIST|-", "Path | Sequence[str]", of_keyword=_parse_hosts, offers="files"

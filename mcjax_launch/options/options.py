@@ -9,7 +9,7 @@ from mcjax_launch.options import kinds
 from mcjax_launch.options.option import OptionGroup, declare_flag, declare_option
 
 #: Defaults of --grace, in seconds between asking ranks to exit and killing them, by the cause.
-GRACE_S = {"failure": 2.0, "INT": 5.0, "TERM": 30.0, "HUP": 30.0}
+GRACE_S = {"failure": 2.0, "INT": 5.0, "TERM": 30.0, "HUP": 30.0, "save": 0.5}
 
 _NO_LIMIT = "no limit"
 _TERMINAL = "the terminal is the calling program's"
@@ -36,7 +36,7 @@ class JobOptions(OptionGroup, title="Job", kw_only=True):
     interactive: bool = declare_flag(
         "After PROGRAM, if there is one, run what is typed in the ranks.",
         excludes=(
-            *("--no-hook", "--emit", "--dry-run", "--check", "--detach", "--stdin"),
+            *("--no-hook", "--emit", "--dry-run", "--check", "--watch", "--detach", "--stdin"),
             *("--wrap", "--pdb", "--debugpy", "--max-restarts", "--min-hosts", "--num-hosts"),
         ),
         in_project=False,
@@ -273,7 +273,7 @@ class LimitOptions(OptionGroup, title="Limits and restarts", kw_only=True):
     grace: float | None = declare_option(
         kinds.DURATION,
         shown=f"{GRACE_S['failure']:g}s after a failure, {GRACE_S['INT']:g}s after INT, "
-        f"{GRACE_S['TERM']:g}s after TERM or HUP",
+        f"{GRACE_S['TERM']:g}s after TERM or HUP, {GRACE_S['save']:g}s after a save",
         help="Time that ranks get to exit before they are killed.",
     )
     on_rank_failure: Literal["stop", "continue", "restart"] | str = declare_option(
@@ -283,6 +283,22 @@ class LimitOptions(OptionGroup, title="Limits and restarts", kw_only=True):
         excludes_if="restart",
         help="After a rank's failure stop the job, let the others continue, or start that rank "
         "afresh, at most N times (3).",
+    )
+    watch: tuple[str, ...] = declare_option(
+        kinds.WATCHED,
+        default=(),
+        repeats=True,
+        shown="off",
+        only_command="the command keeps running",
+        in_project=False,
+        excludes=(
+            "--emit",
+            "--dry-run",
+            "--num-hosts: each launcher would start its own ranks again",
+            "--stdin: it can be read only once",
+        ),
+        help="Run again when PROGRAM, a Python file beside it or in a package there, or PATH is "
+        "saved. Repeatable.",
     )
     max_restarts: int = declare_option(
         kinds.COUNT,
@@ -367,6 +383,7 @@ class DetachedOptions(OptionGroup, title="Detached jobs", kw_only=True):
         "Start the job without a terminal, print its id once all ranks run, and return.",
         excludes=(
             "--emit: a scheduler's job has no terminal to leave",
+            "--watch: it starts the job again while you edit",
             "--pdb: a detached job has no terminal for debuggers, use --debugpy PORT",
         ),
         in_project=False,

@@ -17,6 +17,8 @@ class RunEnding:
 
     def on_attempt_end(self, attempt: Attempt) -> None:
         """Keep an attempt, in place of the previous attempt."""
+        if self._last is None:  # with --watch the wait for a save comes before
+            self._began_at = attempt.state.began_at
         self._last = attempt
         self._restarts += 1
 

@@ -153,13 +153,15 @@ class ReportWriter:
         self._arguments = arguments
         self._say = say
         self._quiet = quiet
-        self._began, self._began_at = time.time(), time.monotonic()
+        self._began_at = time.monotonic()
         self._checkout = find_checkout(job)
         self._attempts: list[Json] = []
         self._values = make_placeholder_values(job, None)
 
     def on_attempt_end(self, attempt: Attempt) -> None:
         """Keep the record of an attempt."""
+        if not self._attempts:  # with --watch the wait for a save comes before
+            self._began_at = attempt.state.began_at
         self._attempts.append(record.make_attempt_record(attempt, self._began_at))
         record.lighten(self._attempts)
         self._values = make_placeholder_values(self._job, attempt)
@@ -168,12 +170,13 @@ class ReportWriter:
         """Write the report."""
         path = fill_path(self._path, self._values)
         place = os.path.realpath(path)
+        seconds = time.monotonic() - self._began_at
         whole = record.make_run_record(
             self._job,
             self._arguments,
             self._attempts,
-            began=self._began,
-            seconds=time.monotonic() - self._began_at,
+            began=time.time() - seconds,
+            seconds=seconds,
             status=status,
             end=end,
             host=os.uname().nodename,

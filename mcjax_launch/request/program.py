@@ -211,6 +211,7 @@ def check_pipe(job: Job) -> None:
         runs_again = {
             "--max-restarts": job.max_restarts > 0,
             "--on-rank-failure": job.on_rank_failure.startswith("restart"),
+            "--watch": bool(job.watch),
         }
         why = next((f"without {option}" for option, is_given in runs_again.items() if is_given), "")
     if why:

@@ -23,6 +23,7 @@ class StopReason(Value):
         unread: True if nothing reads the output any more, so that one line is enough.
         rank: the rank to blame; None if there is none.
         is_external: True if a signal, or the loss of its host, has ended the job.
+        saved: True if the job is started again because files were saved.
 
     """
 
@@ -34,11 +35,12 @@ class StopReason(Value):
     unread: bool = False
     rank: int | None = None
     is_external: bool = False
+    saved: bool = False
 
     @property
     def is_brief(self) -> bool:
         """True if the summary has only the message."""
-        return self.unread
+        return self.unread or self.saved
 
 
 def interrupted(signum: int) -> StopReason:
@@ -47,6 +49,17 @@ def interrupted(signum: int) -> StopReason:
     return StopReason(
         f"stopped by {name}", exit_status.compute_signal_status(signum), is_external=True
     )
+
+
+def saved(changed: str) -> StopReason:
+    """Return the reason to end a job whose files have been saved.
+
+    Args:
+        changed: description of the saved files, to begin the message.
+
+    """
+    status = exit_status.compute_signal_status(signal.SIGTERM)
+    return StopReason(f"{changed}: starting again", status, saved=True)
 
 
 def quit_debugger(rank: str, where: str) -> StopReason:

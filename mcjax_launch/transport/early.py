@@ -16,10 +16,14 @@ from mcjax_launch.transport.pipes import NewPipes, Pipes
 
 # Options and variables with which this machine probably needs no agent, as in a scheduler's
 # allocation. A wrong guess costs only a moment.
-_NO_AGENT = ("--help", "--version", "--dry-run", "--emit", "--hosts", "--interactive")
+_NO_AGENT = (
+    *("--help", "--version", "--dry-run", "--emit", "--hosts", "--interactive", "--watch"),
+)
 # The same, as whole words or the first one.
 _DETACHES, _NO_JOB = "--detach", ("--attach", "--jobs", "--stop", "--wait")
-_NO_AGENT_IN = ("MCJAX_DRY_RUN", "MCJAX_EMIT", "MCJAX_HOSTS", "_MCJAX_LAUNCH_COMPLETE")
+_NO_AGENT_IN = (
+    *("MCJAX_DRY_RUN", "MCJAX_EMIT", "MCJAX_HOSTS", "MCJAX_WATCH", "_MCJAX_LAUNCH_COMPLETE"),
+)
 #: The variable in which a client of the API names its descriptors, as JSON; see `events.client`.
 CLIENT = "_MCJAX_LAUNCH_CLIENT"
 _ENDING = (_signal.SIGINT, _signal.SIGTERM, _signal.SIGHUP)

@@ -9,10 +9,10 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+from mcjax_launch.cli.stopping import stop
 
 from mcjax_launch.cli import waiting
 from mcjax_launch.cli.listing import collect_fields, format_table, list_jobs
-from mcjax_launch.cli.stopping import stop
 from mcjax_launch.detached import address, output_files
 from mcjax_launch.detached.folders import iterate_job_folders, make_job_folder
 from mcjax_launch.detached.jobs import find, find_all_jobs, find_latest, wait_until_settled

@@ -4,11 +4,11 @@ import signal
 from typing import Any
 
 import pytest
+from mcjax_launch.features.verify_spmd.watch import Diverged, SpmdWatch
 from records import end_of, failure, say
 
 from mcjax_launch.diagnosis.hints import find_failure_hints
 from mcjax_launch.diagnosis.summary import summarize
-from mcjax_launch.features.verify_spmd.watch import Diverged, SpmdWatch
 from mcjax_launch.jax_messages.known_errors import KnownError, advise_on_variable
 from mcjax_launch.job.job import Job
 from mcjax_launch.launcher.time_limits import TimeLimits, compute_usage_period_s

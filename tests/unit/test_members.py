@@ -1,10 +1,10 @@
 """Which ranks the processes of programs are, and what waits until that is known."""
 
 import pytest
+from mcjax_launch.features.verify_spmd.watch import Release, SpmdWatch
 from records import end_of, run_of, say
 
 from mcjax_launch.diagnosis.spmd import describe_divergence
-from mcjax_launch.features.verify_spmd.watch import Release, SpmdWatch
 from mcjax_launch.runs import hook_events
 from mcjax_launch.runs.state import RunState
 from mcjax_launch.runs.stop_reasons import interrupted

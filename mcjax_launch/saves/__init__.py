@@ -1,0 +1,1 @@
+"""--watch: detection of saved files, and the decision to start the job again."""
