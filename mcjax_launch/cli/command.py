@@ -184,7 +184,7 @@ def _run_detached_action(options: Options, context: click.Context) -> int:
         return wait(options.wait, options.timeout if "timeout" in given else None)
     from mcjax_launch.cli.detached_jobs import attach
 
-    return attach(options.attach or "", _say)
+    return attach(options.attach or "", _say, quiet=options.quiet)
 
 
 def _detach(options: Options, context: click.Context) -> int:

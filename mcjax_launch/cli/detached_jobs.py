@@ -4,23 +4,30 @@ from __future__ import annotations
 
 import json
 import os
+import select
+import shlex
 import signal
 import sys
-import time
 from collections.abc import Callable
 
 from mcjax_launch.cli.listing import collect_fields
-from mcjax_launch.detached.jobs import RUNNING, find
+from mcjax_launch.detached.jobs import LOST, RUNNING, DetachedJob, find
 from mcjax_launch.detached.output import read
 from mcjax_launch.wire import exit_status
 
-_LOOK_S = 0.2
+# Between two looks at a file that nothing announces.
+_LOOK_MS = 200
 
 Say = Callable[[str], object]
 
 
-def attach(job_id: str, say: Say) -> int:
+def attach(job_id: str, say: Say, *, quiet: bool) -> int:
     """Show what a job prints until it ends; Ctrl-C leaves it running. Return the exit status.
+
+    Args:
+        job_id: id of the job, or its first digits; "" for the running job started last, or any.
+        say: prints a line.
+        quiet: True to print no line on a job that has ended by itself.
 
     Raises:
         LaunchError: there is no such job, or it runs on another machine.
@@ -28,25 +35,53 @@ def attach(job_id: str, say: Say) -> int:
     """
     job = find(job_id)
     job.signal(0, "attach")
+    if not job_id and not quiet:
+        say(f"job {job.id}, {job.state}: {shlex.join(job.description.program)}")
     signal.signal(signal.SIGQUIT, lambda *_: job.signal(signal.SIGQUIT, "attach"))
     signal.signal(signal.SIGINT, signal.default_int_handler)
-    out = sys.stdout.fileno()
     try:
-        for text in read(job.folder, whole=not os.isatty(out)):
-            if text:
-                os.write(out, text)
-            elif job.state != RUNNING:
-                break
-            else:
-                time.sleep(_LOOK_S)
-                job = job.wait(0.0)
+        job = _follow(job, sys.stdout.fileno())
     except KeyboardInterrupt:
-        say(f"job {job.id} continues: --attach {job.id} returns to it, --stop {job.id} ends it")
+        command = "mcjax-launch"
+        say(
+            f"job {job.id} continues: {command} --attach {job.id} returns to it, "
+            f"{command} --stop {job.id} ends it"
+        )
         return exit_status.compute_signal_status(signal.SIGINT)
+    except BrokenPipeError:
+        return exit_status.READER_GONE
     end = job.end
     assert end is not None
-    say(f"job {job.id} is {job.state}, exit status {end.exit_status}: {end.message}")
+    if job.state == LOST:
+        say(f"job {job.id} is lost: {end.message}")
+    elif not quiet:
+        say(f"job {job.id} has ended with exit status {end.exit_status}")
     return end.exit_status
+
+
+def _follow(job: DetachedJob, out: int) -> DetachedJob:
+    """Copy what a job prints to a descriptor until it has ended; return the job as it is then.
+
+    Raises:
+        BrokenPipeError: nothing reads the descriptor any more.
+
+    """
+    reader = select.poll()
+    reader.register(out, 0)  # its end alone
+    is_over = False
+    for text in read(job.folder, whole=not os.isatty(out)):
+        if text:
+            while text:
+                text = text[os.write(out, text) :]
+        elif is_over:
+            break
+        elif job.state != RUNNING:
+            is_over = True  # what it has printed since the last look is still to come
+        elif reader.poll(_LOOK_MS):
+            raise BrokenPipeError
+        else:
+            job = job.wait(0.0)
+    return job
 
 
 def stop(job_id: str, say: Say) -> int:
@@ -57,10 +92,13 @@ def stop(job_id: str, say: Say) -> int:
 
     """
     job = find(job_id)
-    if job.state == RUNNING:
-        job.signal(signal.SIGINT, "stop")
-        say(f"job {job.id} is ending; --stop {job.id} again kills its ranks at once")
-        job = job.wait(None)
+    if job.state != RUNNING:
+        assert job.end is not None
+        say(f"job {job.id} has already ended: {job.end.message}")
+        return 0
+    job.signal(signal.SIGINT, "stop")
+    say(f"job {job.id} is ending; --stop {job.id} again kills its ranks at once")
+    job = job.wait(None)
     say(f"job {job.id}: {job.end.message if job.end else job.state}")
     return 0
 

@@ -118,10 +118,10 @@ class Watcher:
     def __init__(self, read_options: Callable[[], Options], run: RunJob, say: Say) -> None:
         self._read_options, self._run_job, self._say = read_options, run, say
         self._note_once = cache(self._note)  # not again what has been printed
-        self._front = make_own_front()
         self._is_quiet = False
         job, hosts = self._prepare()
         folders = WatchedFolders(find_watched(job), list_written_paths(job))
+        self._front = make_own_front()
         self._saves = Saves(folders, self._front.loop, job.python, self)
         self._current: Run | None = None
         self._next: Run | None = None

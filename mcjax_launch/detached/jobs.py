@@ -36,7 +36,7 @@ class DetachedJob:
 
     @cached_property
     def end(self) -> record.JobEnd | None:
-        """How the job ended; None if it runs."""
+        """End of the job; None if it runs."""
         is_running = not self.is_here or not record.wait_for_launcher(self.folder)
         end = record.read_end(self.folder)  # behind the lock
         if end is not None or is_running:
@@ -124,8 +124,10 @@ def find(job_id: str) -> DetachedJob:
     ids = ", ".join(job.id for job in (found or jobs)[-_MOST_KEPT:])
     if found:
         raise LaunchError(f"{job_id}: several job ids begin with that: {ids}")
-    there_are = f"there are {ids}" if jobs else "there is none; --detach starts one"
-    raise LaunchError(f"{job_id or 'detached jobs'}: no such detached job; {there_are}")
+    if not job_id:
+        raise LaunchError("there is no detached job: mcjax-launch --detach PROGRAM starts one")
+    there_are = f"there are {ids}" if jobs else "there is none"
+    raise LaunchError(f"{job_id}: no such detached job; {there_are}")
 
 
 def _choose_latest(jobs: Sequence[DetachedJob]) -> DetachedJob:

@@ -44,7 +44,7 @@ class Description(Value):
 
 
 class JobEnd(Value):
-    """How a job ended: exit status, a line that says more, and when, in seconds since the epoch."""
+    """End of a job: exit status, a line that says more, and when, in seconds since the epoch."""
 
     exit_status: int
     message: str
@@ -72,7 +72,7 @@ def write(folder: str, value: Description | JobEnd) -> None:
 
 def read_description(folder: str) -> Description | None:
     """Return the description of a job; None if it is missing or unreadable."""
-    found = _read(folder, _DESCRIPTION, Description)
+    found: Description | None = _read(folder, _DESCRIPTION, Description)
     if found is None:
         return None
     return found.copy_with(program=tuple(found.program), hosts=tuple(found.hosts))
@@ -80,7 +80,8 @@ def read_description(folder: str) -> Description | None:
 
 def read_end(folder: str) -> JobEnd | None:
     """Return how a job ended; None if it runs, or its launcher was killed."""
-    return _read(folder, _END, JobEnd)
+    found: JobEnd | None = _read(folder, _END, JobEnd)
+    return found
 
 
 def _read(folder: str, name: str, kind: Any) -> Any:

@@ -17,6 +17,7 @@ from mcjax_launch.wire import exit_status
 
 #: Its starter gets the launcher's stderr up to this byte, which says that all ranks run.
 STARTED = b"\0"
+_COLUMNS = 100
 
 
 class KeptOutput(Sink):
@@ -34,6 +35,10 @@ class KeptOutput(Sink):
         self._file.write(b"".join(pieces))
         if self._has_reader:
             super().write(pieces)
+
+    def count_columns(self) -> int:
+        """Return the width for which output is rendered: no terminal reads it yet."""
+        return _COLUMNS
 
     def release_starter(self) -> None:
         """Inform the starter that all ranks run; all further output is for the file alone."""

@@ -51,7 +51,8 @@ def end(running: Running, signum: int = signal.SIGINT) -> str:
 
 def find_launchers(running: Running) -> list[psutil.Process]:
     """Find the launchers of the present run and of the next one, the older first."""
-    return psutil.Process(running.process.pid).children()
+    found: list[psutil.Process] = psutil.Process(running.process.pid).children()
+    return found
 
 
 def write(path: Path, text: str) -> None:

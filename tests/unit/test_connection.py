@@ -10,7 +10,7 @@ from mcjax_launch.machine.loop import Loop
 from mcjax_launch.transport.connection import AgentConnection
 from mcjax_launch.transport.pipes import Pipes
 from mcjax_launch.wire.frames import MAGIC, encode_message
-from mcjax_launch.wire.messages import VERSION, Greeting, Loading, Ping
+from mcjax_launch.wire.messages import VERSION, Greeting, Loading
 
 HELLO = Greeting(VERSION)
 Read = Callable[..., list[object]]
@@ -32,7 +32,7 @@ def read() -> Iterator[Read]:
         loop = Loop()
         link = AgentConnection(
             Host(name="a", slots=1),
-            Pipes(0, to_agent, from_agent, errors, "ssh", rests=rests),
+            Pipes(0, to_agent, from_agent, errors, "ssh"),
             loop,
             1,
             lambda link, frame: told.append(frame),
@@ -48,13 +48,6 @@ def read() -> Iterator[Read]:
     yield read
     for fd in fds:
         os.close(fd)
-
-
-def test_heartbeat_of_a_resting_agent_may_come_late(read: Read) -> None:
-    """It was on its way when the next run began; from a new agent it is a frame out of place."""
-    ping, hello = encode_message(Ping()), MAGIC + encode_message(HELLO)
-    assert read(ping, ping[3:], hello, rests=True) == [HELLO]
-    assert read(ping)[0] == "its beginning is missing"
 
 
 @pytest.mark.parametrize(("word", "has"), [(b"True", True), (b"False", False)])

@@ -63,7 +63,7 @@ def message(text: bytes) -> bytes:
         (message(b"\xff"), "'utf-8' codec can't decode"),
         (message(b"[]"), "expected a name and values"),
         (message(b'["Stop",[15,1.0,1.0]]'), "Stop in place of a ToLauncher"),
-        (message(b'["Bye",[]]'), "Bye: expected 5 values of Bye"),
+        (message(b'["Bye",[]]'), "Bye: expected 4 values of Bye"),
         (
             message(b'["Exited",[1e400,0,[],"",0,0,false]]'),
             "Exited: expected a whole number, not float",

@@ -45,8 +45,8 @@ class Agent:
         self._loop = Loop()
         self._ends = [end for _ in range(3) for end in os.pipe()]
         front = SimpleNamespace(
-            saves=None,
-            resting=None,
+            watcher=None,
+            call_after_release=lambda call: call(),
             again="",
             standby=None,
             loop=self._loop,

@@ -205,13 +205,13 @@ ALONE = {
     "diagnosis/findings/gpus.py": "the table of rules names it",
     "diagnosis/findings/slow.py": "the table of rules names it",
     "check/run.py": "the check, without its options and its lines",
-    "detached/visit.py": "the terminal's half of what visitors.py serves",
     "features/profile/folders.py": "a feature's",
     "hook/shown.py": "of values, whoever asks",
     "notebook/magics.py": "IPython looks for it in the package",
     "transport/staged_paths.py": "undoes what the staging beside it does",
     "report/github.py": "one of the reports",
     "request/detached.py": "one of the ways to ask for a job",
+    "saves/saves.py": "decides on what the folders beside it report",
     "runs/hook_events.py": "changes the facts beside it",
 }
 

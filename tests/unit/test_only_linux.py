@@ -28,6 +28,7 @@ PLACES = {
     "features/preload/hook/forked_rank.py",
     "features/preload/hook/forking.py",
     "features/preload/hook/fresh_start.py",
+    "cli/watching.py",
     "request/program.py",
     "saves/folders.py",
     "saves/inotify.py",

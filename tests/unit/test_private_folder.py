@@ -33,13 +33,14 @@ def test_order_that_comes_during_the_removal_makes_no_folder(folder: str) -> Non
     """As when the guardian is killed before the ranks are started."""
     fds = control, orders, _, uplink = *os.pipe(), *os.pipe()
     loop = Loop()
-    agent = Agent(control, Uplink(uplink, loop), loop, folder, "", False, None, {})
+    agent = Agent(control, Uplink(uplink, loop), loop, folder, "", False, None)
     agent.link.open()
     os.write(orders, frames.encode_message(ShareCompiled("auto", "", 0)))
     agent._perform([supervisor.Leave(unkillable=False)])
     assert agent._try_finish()
     left = os.path.exists(folder)
-    agent.close()
+    agent.hooks.close()
+    loop.close()
     for fd in fds:
         os.close(fd)
     assert not left
@@ -73,9 +74,3 @@ def test_removal_yields_between_folders(folder: str) -> None:
 def test_missing_folder_is_no_error_on_removal(folder: str) -> None:
     os.rmdir(folder)
     assert private_folder.remove(folder) == ""
-
-
-def test_folder_removed_by_a_cleaner_is_made_again(folder: str) -> None:
-    os.rmdir(folder)
-    private_folder.clear(folder)
-    assert stat.S_IMODE(os.stat(folder).st_mode) == 0o700

@@ -24,7 +24,7 @@ REFUSED: dict[str, str | tuple[str, int]] = {
     "--emit slurm '\n'": "PROGRAM is blank",
     # detached jobs
     "--attach 0123abcd": "0123abcd: no such detached job; there is none",
-    "--attach": "no detached job: mcjax-launch --detach PROGRAM starts one",
+    "--attach": "there is no detached job: mcjax-launch --detach PROGRAM starts one",
     "--attach x": "--attach: 'x' is not the id of a detached job: --jobs lists them",
     "--stop ff": "ff: no such detached job",
     "--wait ff": "ff: no such detached job; there is none",

@@ -16,7 +16,7 @@ from fakes import Clock
 from jobs import shell_script
 
 from mcjax_launch.cli import watching
-from mcjax_launch.cli.watching import WatchedJob
+from mcjax_launch.cli.watching import Watcher
 from mcjax_launch.errors import LaunchError
 from mcjax_launch.machine.loop import Loop
 from mcjax_launch.options.kinds import may_be_watched
@@ -203,17 +203,23 @@ class Desk:
         self._loop = Loop()
         self._folder = folder
         watched = WatchedFolders([Watched(str(folder))])
-        self.saves = Saves(watched, self._loop, sys.executable, self.said.append, self.said.append)
+        self.saves = Saves(watched, self._loop, sys.executable, self)
+        self.on_syntax_error = self.on_problem = self.said.append
+        self._changed = ""
+
+    def on_due(self, changed: str) -> None:
+        self._changed = changed
 
     def save(self, name: str, text: str = "") -> None:
         (self._folder / name).write_text(text)
         self._loop.dispatch_ready(0)
 
     def after(self, seconds: float) -> str:
-        """So much later; the reason to end the job."""
+        """So much later; the description of the files for which the job has become due."""
         self.clock.now += seconds
-        reason = self.saves.expire(self.clock.now)
-        return "" if reason is None else reason.message
+        self._changed = ""
+        self.saves.expire(self.clock.now)
+        return self._changed
 
 
 @pytest.fixture
@@ -227,7 +233,7 @@ def test_saves_are_waited_for_until_none_comes(desk: Desk) -> None:
     assert desk.after(0.09) == ""
     desk.save("b.py")
     assert desk.after(0.09) == ""
-    assert desk.after(0.02) == "a.py and b.py have changed: starting again"
+    assert desk.after(0.02) == "a.py and b.py have changed"
     assert desk.saves.is_ready
 
 
@@ -236,7 +242,7 @@ def test_saves_without_end_are_not_waited_for(desk: Desk) -> None:
     for _ in range(20):
         desk.save("a.py")
         reasons.append(desk.after(0.06))
-    assert [reason for reason in reasons if reason] == ["a.py has changed: starting again"]
+    assert [reason for reason in reasons if reason] == ["a.py has changed"]
 
 
 def test_save_during_the_end_of_the_job_is_waited_for(desk: Desk) -> None:
@@ -246,13 +252,13 @@ def test_save_during_the_end_of_the_job_is_waited_for(desk: Desk) -> None:
     desk.save("b.py", "(")
     assert not desk.saves.is_ready
     assert desk.after(0.2) == ""
-    assert desk.said[1:] == ["b.py:1: SyntaxError: '(' was never closed"]
+    assert desk.said == ["b.py:1: SyntaxError: '(' was never closed"]
     assert not desk.saves.is_ready
     desk.save("b.py", "()")
-    assert desk.after(0.2) == "a.py and b.py have changed: starting again"
+    assert desk.after(0.2) == "a.py and b.py have changed"
     desk.saves.begin()
     desk.save("b.py")
-    assert desk.after(0.2) == "b.py has changed: starting again"
+    assert desk.after(0.2) == "b.py has changed"
 
 
 def test_job_that_ends_for_a_save_is_not_ended_again_for_the_next(desk: Desk) -> None:
@@ -261,7 +267,6 @@ def test_job_that_ends_for_a_save_is_not_ended_again_for_the_next(desk: Desk) ->
     desk.save("b.py")
     assert desk.after(0.2) == ""
     assert desk.saves.is_ready
-    assert desk.said == ["a.py has changed: starting again"]
 
 
 def test_start_removes_what_python_has_compiled_of_saved_modules(
@@ -278,16 +283,26 @@ def test_start_removes_what_python_has_compiled_of_saved_modules(
     assert (os.path.exists(str(kept)), os.path.exists(str(removed))) == (True, False)
 
 
-def test_wait_for_a_save_is_mentioned_unless_a_save_is_there(desk: Desk) -> None:
+def test_nothing_is_quiet_while_a_save_is_undecided(desk: Desk) -> None:
+    assert desk.saves.is_quiet
     desk.save("a.py")
-    desk.saves.leave_console("Enter")
-    assert desk.said == []
+    assert not desk.saves.is_quiet
     desk.after(0.2)
-    desk.saves.leave_console("Enter")
+    assert not desk.saves.is_quiet
     desk.saves.begin()
-    assert desk.said == ["a.py has changed: starting again"]
-    desk.saves.leave_console("Enter")
-    assert desk.said[1:] == ["waiting for the next save; Enter to run again, Ctrl-C to end"]
+    assert desk.saves.is_quiet
+
+
+def test_links_that_lead_nowhere_are_no_folders(tmp_path: Path) -> None:
+    """One that loops, one to a folder that may not be read, and one to a file that is gone."""
+    (tmp_path / "loop").symlink_to("loop")
+    (tmp_path / "gone").symlink_to("missing/deeper")
+    os.mkfifo(tmp_path / "fifo")
+    (tmp_path / "secret").mkdir(mode=0)
+    (tmp_path / "into").symlink_to("secret/inner")
+    watched = WatchedFolders([Watched(str(tmp_path))])
+    (tmp_path / "a.py").touch()
+    assert watched.read_saved_paths() == [str(tmp_path / "a.py")]
 
 
 def test_nothing_starts_until_every_syntax_error_is_corrected(desk: Desk) -> None:
@@ -303,7 +318,7 @@ def test_nothing_starts_until_every_syntax_error_is_corrected(desk: Desk) -> Non
     assert desk.after(0.2) == ""
     assert not desk.saves.is_ready
     desk.save("a.py", "()")
-    assert desk.after(0.2) == "a.py and 2 other files have changed: starting again"
+    assert desk.after(0.2) == "a.py and 2 other files have changed"
 
 
 @pytest.mark.parametrize(
@@ -315,7 +330,7 @@ def test_only_enter_runs_the_job_again(
     """Ctrl-D passes on what was typed before it; alone it is the end of the input."""
     requests: list[bool] = []
     forgotten: list[int] = []
-    job: Any = WatchedJob.__new__(WatchedJob)
+    job: Any = Watcher.__new__(Watcher)
     job._saves = SimpleNamespace(request=lambda: requests.append(True))
     job._front = SimpleNamespace(loop=SimpleNamespace(forget=forgotten.append))
     monkeypatch.setattr(watching, "_is_at_terminal", lambda: True)

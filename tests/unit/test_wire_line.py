@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from mcjax_launch.features.session.messages import CallReady, ToRank
 from mcjax_launch.wire.codec import to_json
-from mcjax_launch.wire.hook_messages import GateOpens, Hello, HookMessage, HookReply, Leaving
+from mcjax_launch.wire.hook_messages import Hello, HookMessage, Leaving
 from mcjax_launch.wire.line import AgentLine
 
 
@@ -38,20 +39,20 @@ def test_replies_are_split_at_any_cut(
     ends: tuple[AgentLine, socket.socket],
 ) -> None:
     line, agent = ends
-    data = "".join(f"{to_json(GateOpens(program))}\n" for program in "ab").encode()
+    data = "".join(f"{to_json(CallReady(call))}\n" for call in (1, 2)).encode()
     agent.sendall(b"no message\n" + data[:-3])
-    assert line.receive(HookReply) == GateOpens("a")
-    assert line.receive(HookReply, 0.01) is None
+    assert line.receive(ToRank) == CallReady(1)
+    assert line.receive(ToRank, 0.01) is None
     agent.sendall(data[-3:])
-    assert line.receive(HookReply, 10) == GateOpens("b")
+    assert line.receive(ToRank, 10) == CallReady(2)
 
 
 def test_descriptors_come_with_a_message(ends: tuple[AgentLine, socket.socket]) -> None:
     line, agent = ends
     read, write = os.pipe()
-    socket.send_fds(agent, [to_json(GateOpens("a")).encode() + b"\n"], [write])
+    socket.send_fds(agent, [to_json(CallReady(1)).encode() + b"\n"], [write])
     os.close(write)
-    assert line.receive(HookReply) == GateOpens("a")
+    assert line.receive(ToRank) == CallReady(1)
     [theirs] = line.descriptors
     os.write(theirs, b"x")
     os.close(theirs)
@@ -65,7 +66,7 @@ def test_missing_agent_drops_messages_without_an_error(
     line, agent = ends
     agent.close()
     line.send(Leaving())
-    assert line.receive(HookReply) is None
+    assert line.receive(ToRank) is None
 
 
 def test_missing_agent_is_an_error(tmp_path: Path) -> None:

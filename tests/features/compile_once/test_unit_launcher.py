@@ -48,18 +48,13 @@ def test_last_line_summarizes_shared_compilations(
 
 
 @pytest.mark.parametrize(
-    ("ranks", "cache", "runs_again", "shares"),
-    [
-        (1, None, False, False),
-        (2, None, False, True),
-        (1, ("/cache", 5), False, True),
-        (1, None, True, True),  # with what the run before has compiled
-    ],
+    ("ranks", "cache", "shares"),
+    [(1, None, False), (2, None, True), (1, ("/cache", 5), True)],
 )
 def test_hosts_share_if_there_is_something_to_share_with(
-    ranks: int, cache: tuple[str, int] | None, runs_again: bool, shares: bool
+    ranks: int, cache: tuple[str, int] | None, shares: bool
 ) -> None:
-    job = SimpleNamespace(compile_cache=cache, runs_again=runs_again, compile_once="auto")
+    job = SimpleNamespace(compile_cache=cache, compile_once="auto")
     launcher: Any = SimpleNamespace(job=job)
     orders = CompilationCounter(launcher).make_orders([None] * ranks, None)  # type: ignore[arg-type, list-item]
     assert tuple(orders) == ((ShareCompiled("auto", *(cache or ("", 0))),) if shares else ())
