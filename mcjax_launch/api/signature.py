@@ -46,7 +46,6 @@ class Keywords(TypedDict, total=False):
     sync: Path | Sequence[Path] | None
     no_host_cache: bool
     setup: str | None
-    setup_again: bool
     coordinator: str | None
     mtls: Literal["auto", "on", "off"]
     num_hosts: int | None

@@ -16,7 +16,7 @@ import termios
 import time
 from collections.abc import Callable
 from functools import cache
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from mcjax_launch.cli.watched import find_watched, list_written_paths
 from mcjax_launch.errors import LaunchError
@@ -91,7 +91,7 @@ class Run:
         self._theirs.close()
         return -1
 
-    def watch(self, loop: Loop, on_report: Callable[[dict[str, object]], object]) -> None:
+    def watch(self, loop: Loop, on_report: Callable[[dict[str, Any]], object]) -> None:
         """Call `on_report` with what the run reports."""
 
         def read() -> None:
@@ -119,6 +119,8 @@ class Watcher:
         self._read_options, self._run_job, self._say = read_options, run, say
         self._note_once = cache(self._note)  # not again what has been printed
         self._is_quiet = False
+        self._setup: str | None = None
+        self._setup_done: dict[str, dict[str, str | None]] | None = None
         job, hosts = self._prepare()
         folders = WatchedFolders(find_watched(job), list_written_paths(job))
         self._front = make_own_front()
@@ -152,7 +154,14 @@ class Watcher:
         """Return the job and its hosts, by the present files."""
         options = self._read_options()
         self._is_quiet = options.quiet
-        return ready.prepare(options, os.environ, self._note_once)
+        job, hosts = ready.prepare(options, os.environ, self._note_once)
+        if job.setup != self._setup:
+            self._setup, self._setup_done = job.setup, None
+        return self._add_setup(job), hosts
+
+    def _add_setup(self, job: Job) -> Job:
+        """Return the job with what a --setup that takes long has set at its first start."""
+        return job.copy_with(setup_done=self._setup_done)
 
     def _start(self) -> None:
         """Start the job: release the next run, if what it was prepared from still holds."""
@@ -200,10 +209,13 @@ class Watcher:
         finally:
             os._exit(status)
 
-    def _on_report(self, run: Run, report: dict[str, object]) -> None:
-        """Handle what a run reports: that its ranks have started."""
+    def _on_report(self, run: Run, report: dict[str, Any]) -> None:
+        """Handle what a run reports: that its ranks have started, or what --setup has set."""
         if run is self._current and "started" in report:
             self._begin_next.deadline = time.monotonic() + _NEXT_AFTER_S
+        if "setup" in report:
+            self._setup_done = report["setup"]
+            self._prepared = self._add_setup(self._prepared[0]), self._prepared[1]
 
     def _reap(self) -> None:
         for run in (self._current, self._next):
@@ -221,7 +233,9 @@ class Watcher:
 
     def _on_end(self, status: int) -> None:
         """Handle the end of the current run."""
-        if self._ends_by or not self._is_read:
+        if self._ends_by:  # the run may have ended by itself just then
+            self._end(status or exit_status.compute_signal_status(self._ends_by))
+        elif not self._is_read:
             self._end(status)
         elif not self._saves.is_ready:
             self._await_save()

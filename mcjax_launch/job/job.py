@@ -47,6 +47,7 @@ class Job(Options, kw_only=True):
     profile: str | None = None  # the folder for JAX's profiles, absolute
     profile_after: float = PROFILE_AFTER_S  # seconds from initialize() to the first
     on_github: bool = False  # the output goes to a log of GitHub Actions
+    setup_done: dict[str, dict[str, str | None]] | None = None  # by host: what --setup has set
     job_id: str = ""  # of all attempts of a detached job; "": each gets its own
 
     def get_grace_s(self, reason: str) -> float:

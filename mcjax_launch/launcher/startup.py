@@ -157,7 +157,8 @@ class Startup:
         """Ask an agent before it greets: the question is there when its imports are done."""
         if not self._stopped:
             self._asked.add(link)
-            if self._job.sync or self._job.setup is not None:  # the files are those of the save
+            runs_setup = self._job.setup is not None and self._job.setup_done is None
+            if self._job.sync or runs_setup:  # the files are those of the save
                 self._after_release(lambda: self._ask_first(link))
             else:
                 self._ask_first(link)

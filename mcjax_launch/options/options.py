@@ -180,11 +180,8 @@ class HostOptions(OptionGroup, title="Hosts", kw_only=True):
     setup: str | None = declare_option(
         kinds.TEXT,
         metavar="COMMAND",
-        help="Run a command once on each host before the ranks, which get the variables that it "
-        "sets; skipped where it is done already.",
-    )
-    setup_again: bool = declare_flag(
-        "Run --setup also where it is done already.", needs="--setup COMMAND"
+        help="Run a command on each host at each start, before the ranks, which get the variables "
+        "that it sets.",
     )
     coordinator: str | None = declare_option(
         kinds.COORDINATOR,

@@ -16,6 +16,7 @@ _REPLACED_BY = {
     "HOST:PORT",
     "github": "annotations appear by themselves if GITHUB_ACTIONS=true",
     "profile_after": "use --profile DIR@30s",
+    "setup_again": "--setup runs at each start",
     "rehearse": "start the job in the background, sleep, and kill -TERM it, or one of its ranks",
 }
 

@@ -1,24 +1,12 @@
-"""Part of the launcher that has all hosts run a command before anything else is prepared there.
+"""Part of the launcher that has all hosts run a command before anything else is prepared there."""
 
-It is skipped only if it is done already on all hosts, so that all of them get the same: with
-`pip install -U` a host may find a newer version than the other hosts found a day before.
-"""
-
-import hashlib
-import os
 import shlex
+import time
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from mcjax_launch.errors import LaunchError
-from mcjax_launch.features.setup.messages import (
-    NAME,
-    RunSetup,
-    SetUp,
-    SetupEnded,
-    SetupFound,
-)
-from mcjax_launch.job.job import Job
+from mcjax_launch.features.setup.messages import SetUp, SetupEnded
 from mcjax_launch.launcher.part import JobLauncher, LauncherPart
 from mcjax_launch.ranks import format_count
 from mcjax_launch.transport.connection import AgentConnection
@@ -34,6 +22,8 @@ from mcjax_launch.wording import (
     format_rough_duration,
 )
 
+#: Seconds: with --watch a command that takes as long runs only once.
+ONCE_S = 1.0
 # Seconds until a line says which hosts are not done; then twice as long each time.
 _STILL_S = scale_time(10.0)
 # Seconds after the first failure in which further failures are reported together with it.
@@ -50,7 +40,6 @@ class HostProgress:
         asked: request to prepare the host, for afterwards.
 
     Attributes:
-        is_known: True once the host has said whether the command is done already.
         ended: its end; None before.
         lines, printed: last lines of its output that are not blank, and the number of all lines.
 
@@ -58,7 +47,6 @@ class HostProgress:
 
     def __init__(self, asked: Prepare) -> None:
         self.asked = asked
-        self.is_known = False
         self.ended: SetupEnded | None = None
         self.lines: deque[str] = deque(maxlen=_MOST_LINES)
         self.printed = 0
@@ -101,14 +89,15 @@ class SetupOfHosts(LauncherPart):
         super().__init__(launcher)
         self._job = launcher.job
         self._hosts: dict[AgentConnection, HostProgress] = {}
-        self._is_ordered = self._is_over = False
+        self._is_over = False
         self._began_at = 0.0
         self._still_s = _STILL_S
         self._report_at: float | None = None
-        self._sent = compute_checksum(self._job)
 
     def begin(self, link: AgentConnection, asked: Prepare) -> SetUp:
-        """Return the first question to a host, in place of the request to prepare it."""
+        """Return the first order to a host, in place of the request to prepare it."""
+        if not self._hosts:
+            self._began_at = time.monotonic()
         # Not of an earlier connection, which has been refused.
         others = {other: host for other, host in self._hosts.items() if other.host is not link.host}
         self._hosts = {**others, link: HostProgress(asked)}
@@ -119,8 +108,7 @@ class SetupOfHosts(LauncherPart):
             chdir=asked.chdir,
             chdir_given=asked.chdir_given,
             chooses_python=not is_given,
-            again=self._job.setup_again and NAME not in self.launcher.kept,
-            sent=self._sent,
+            done=(self._job.setup_done or {}).get(link.host.name),
             keeps=not self._job.no_host_cache,
         )
 
@@ -132,27 +120,12 @@ class SetupOfHosts(LauncherPart):
         match message:
             case Raw():
                 self._show(link, host.feed(message.payload))
-            case SetupFound():
-                self._on_found(link, host, message.done, now)
             case SetupEnded():
                 self._on_end(link, host, message, now)
 
     def on_stop(self, now: float) -> None:
         """Order nothing more, because the job ends."""
         self._is_over = True
-
-    # --- whether it runs ---
-
-    def _on_found(self, link: AgentConnection, host: HostProgress, done: bool, now: float) -> None:
-        link.be_patient(0)
-        host.is_known = True
-        known = [link for link, each in self._hosts.items() if each.is_known]
-        if self._is_ordered:
-            link.send(RunSetup(skips=False))
-        elif not done or len(known) == self.launcher.startup.hosts:
-            self._is_ordered, self._began_at = True, now
-            for other in known:
-                other.send(RunSetup(skips=done))
 
     # --- how it goes ---
 
@@ -174,26 +147,38 @@ class SetupOfHosts(LauncherPart):
                 self._report()
                 return
             self._is_over = True
-            self.launcher.kept[NAME] = True
+            self._report_to_watcher()
             for other, each in self._hosts.items():
                 self.launcher.startup.prepare(other, each.asked)
+
+    def _report_to_watcher(self) -> None:
+        """Let the next runs of --watch use the variables of a command that takes long."""
+        watcher = self.launcher.front.watcher
+        ends = {link.host.name: end for link, host in self._hosts.items() if (end := host.ended)}
+        seconds = max(end.seconds for end in ends.values())
+        if watcher is None or seconds < ONCE_S or self._job.sync:
+            return
+        watcher.report(setup={name: end.after for name, end in ends.items()})
+        self.launcher.console.note(
+            f"--setup took {seconds:.1f} s: the next runs of --watch use what it has set; "
+            "start mcjax-launch again to run it again"
+        )
 
     @property
     def _ended(self) -> list[HostProgress]:
         return [host for host in self._hosts.values() if host.ended is not None]
 
     def _describe_end(self, link: AgentConnection, ended: SetupEnded) -> None:
-        how = "is done already" if ended.skipped else f"took {ended.seconds:.1f} s"
-        changed = f", and changes {format_names(ended.changed)}" if ended.changed else ""
-        remark = f"; the next start runs it again: {ended.remark}" if ended.remark else ""
-        self.launcher.console.show_detail(f"{link.host.name}: --setup {how}{changed}{remark}")
+        changed = f", and changes {format_names(sorted(ended.after))}" if ended.after else ""
+        how = f"took {ended.seconds:.1f} s" if ended.seconds else "ran at the first start"
+        self.launcher.console.show_detail(f"{link.host.name}: --setup {how}{changed}")
 
     # --- time ---
 
     @property
     def deadline(self) -> float | None:  # type: ignore[override]
         """Time of the next line, limit or report; None if there is none."""
-        if self._is_over or not self._is_ordered:
+        if self._is_over or not self._hosts:
             return None
         times = [self._began_at + self._still_s]
         times += [] if self._report_at is None else [self._report_at]
@@ -292,21 +277,6 @@ def _describe_status(ended: SetupEnded) -> str:
     if ended.status < 0:
         return f"killed by {get_signal_name(-ended.status)} {seconds}"
     return f"exit status {ended.status} {seconds}"
-
-
-def compute_checksum(job: Job) -> str:
-    """Return a checksum of the files that --sync sends: names, sizes, times; "" without --sync."""
-    if not job.sync:
-        return ""
-    from mcjax_launch.transport.staging import list_entries
-
-    digest = hashlib.sha256()
-    for entry in list_entries(job.sync, os.getcwd()):
-        found = os.lstat(entry.source)
-        is_file = entry.kind == "file"
-        facts = (found.st_mode, found.st_size, found.st_mtime_ns) if is_file else ()
-        digest.update(repr((entry.path, entry.kind, facts)).encode("utf-8", "surrogateescape"))
-    return digest.hexdigest()
 
 
 PART = SetupOfHosts

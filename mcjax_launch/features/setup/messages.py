@@ -8,16 +8,16 @@ NAME = "setup"
 
 
 class SetUp(Question):
-    """Question whether the command has to run on this host: answered by SetupFound or Refused.
+    """Order to run the command on this host: answered by SetupEnded or Refused.
 
     Args:
         command: words for the host's shell.
         env: variables that the user has set for the ranks.
         chdir, chdir_given: as in Prepare.
         chooses_python: True if the command's PATH decides which Python the ranks use.
-        again: True to run the command also where it is done already.
-        sent: checksum of the files that --sync has sent; "" without --sync.
-        keeps: True if the host may keep what the next start needs to skip the command.
+        done: variables that an earlier run of --watch has changed here, in place of another run of
+            the command; None to run it.
+        keeps: True if the host may keep a file, by which jobs run their commands one by one.
 
     """
 
@@ -26,41 +26,22 @@ class SetUp(Question):
     chdir: str
     chdir_given: bool
     chooses_python: bool
-    again: bool
-    sent: str
-    keeps: bool = True
-
-
-class SetupFound(ToLauncher):
-    """Answer to SetUp; `done` is True if the command is done already on this host."""
-
-    done: bool
-
-    answers = SetUp
-
-
-class RunSetup(Question):
-    """Order to run the command, or (`skips`) to use what an earlier run of it has changed."""
-
-    skips: bool
+    done: dict[str, str | None] | None
+    keeps: bool
 
 
 class SetupEnded(ToLauncher):
-    """Notice that the command has ended: the answer to RunSetup.
+    """Notice that the command has ended: the answer to SetUp.
 
     Args:
         status: exit status; below 0: minus the number of the signal that killed the shell.
-        seconds: duration; 0 if the command was skipped.
-        skipped: True if the command has not run.
-        changed: names of the variables that the command has set or removed.
-        remark: why the next start runs the command again; "" if it does not.
+        seconds: duration; 0 if the command was not run.
+        after: variables that the command has set, or removed (None).
 
     """
 
     status: int
     seconds: float
-    skipped: bool = False
-    changed: tuple[str, ...] = ()
-    remark: str = ""
+    after: dict[str, str | None]
 
-    answers = RunSetup
+    answers = SetUp

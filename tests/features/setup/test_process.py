@@ -125,98 +125,28 @@ def test_output_of_the_command_is_shown_while_it_runs(hosts: Hosts) -> None:
     assert running.finish().status == 0
 
 
-# --- done already ---
+# --- each start ---
 
 
-def test_command_is_skipped_where_it_is_done_already(hosts: Hosts) -> None:
-    options = ("-v", "--setup", f"{COUNTS}; mkdir -p made", "true")
-    hosts.run(*options)
-    ended = hosts.run(*options)
-    assert hosts.count() == 1
-    assert "--setup is done already" in ended.stdout
-    hosts.run("--setup-again", *options)
-    assert hosts.count() == 2
-    (hosts.folder / "made").rmdir()
-    hosts.run(*options)
-    assert hosts.count() == 3
-    (hosts.folder / "requirements-tpu.txt").write_text("jax\n")
-    hosts.run(*options)
-    hosts.run(*options)
+def test_command_runs_at_each_start(hosts: Hosts) -> None:
+    """Also after a restart; whatever it would find done already may have changed."""
+    for number in (1, 2):
+        hosts.run("--setup", f"{COUNTS}; sleep 1.1", "true")
+        assert hosts.count() == number
+    ended = hosts.run(
+        *("--max-restarts", 1, "--setup", COUNTS, "sh", "-c", "exit $((1 - MCJAX_RESTART))")
+    )
+    assert ended.status == 0, ended.stdout
     assert hosts.count() == 4
 
 
 def test_nothing_is_kept_without_a_cache(hosts: Hosts) -> None:
-    for _ in range(2):
-        assert hosts.run("--no-host-cache", "--setup", COUNTS, "true").status == 0
-    assert hosts.count() == 2
+    assert hosts.run("--no-host-cache", "--setup", COUNTS, "true").status == 0
+    assert hosts.count() == 1
     assert not (hosts.folder.parent / "cache").exists()
 
 
-def test_command_that_sets_variables_is_skipped_only_if_it_is_slow(hosts: Hosts) -> None:
-    """What a quick one reads may have changed; the variables of a slow one are kept."""
-    quick = f"{COUNTS}; export KEPT=quick"
-    for _ in range(2):
-        assert "quick" in hosts.run("--setup", quick, "sh", "-c", "echo $KEPT").stdout
-    assert hosts.count() == 2
-    slow = f"{COUNTS}; sleep 1.1; export KEPT=slow PATH=/slow:$PATH"
-    for _ in range(2):
-        shown = hosts.run("--setup", slow, "sh", "-c", "echo $KEPT $PATH").stdout
-        assert "slow /slow:/" in shown
-        assert "slow:/slow" not in shown
-    assert hosts.count() == 3
-
-
-@pytest.mark.parametrize("command", ["git --version", "sleep 300 & true"])
-def test_command_runs_again_if_a_skip_might_be_wrong(hosts: Hosts, command: str) -> None:
-    for _ in range(2):
-        ended = hosts.run("--setup", f"{COUNTS}; {command}", "true")
-        assert ended.status == 0, ended.stdout
-    assert hosts.count() == 2
-
-
-def test_command_is_skipped_on_all_hosts_or_on_none(hosts: Hosts) -> None:
-    """Else one host might have newer packages than the others."""
-    here = f"{COUNTS}; mkdir -p made"
-    hosts.run("-C", hosts.folder, "--setup", here, "true")
-    assert hosts.count() == 1
-    (hosts.folder.parent / "other").mkdir()
-    listed = hosts.folder / "hosts.txt"
-    listed.write_text(f"a chdir={hosts.folder}\nb chdir={hosts.folder.parent}/other\n")
-    options = ("--hosts", listed, "--via", FAKE_SSH, "--setup", here, "true")
-    assert hosts.run(*options).status == 0
-    assert hosts.count() == 3
-    assert hosts.run(*options).status == 0
-    assert hosts.count() == 3
-
-
-@pytest.mark.parametrize(
-    ("command", "count"), [("true", 1), ("touch below/made", 2), ("echo $PWD", 2)]
-)
-def test_command_that_uses_its_staging_folder_runs_at_each_start(
-    hosts: Hosts, command: str, count: int
-) -> None:
-    (hosts.folder / "below").mkdir()
-    (hosts.folder / "below" / "program").write_text("pass\n")
-    ran = hosts.folder.parent / "ran"
-    setup = f"{command}; echo x >> {ran}"
-    for _ in range(2):
-        ended = hosts.run("--sync", "below", "--setup", setup, "sh", "-c", "ls below")
-        assert "[0] program\n" in ended.stdout
-    assert hosts.count() == count
-    (hosts.folder / "below" / "program").write_text("print(1)\n")
-    hosts.run("--sync", "below", "--setup", setup, "true")
-    assert hosts.count() == count + 1
-
-
-def test_restart_runs_the_command_once(hosts: Hosts) -> None:
-    options = ("--max-restarts", 1, "--setup-again", "--setup", COUNTS)
-    ended = hosts.run(*options, "sh", "-c", "exit $((1 - MCJAX_RESTART))")
-    assert ended.status == 0, ended.stdout
-    assert hosts.count() == 1
-
-
 def test_jobs_on_a_host_wait_for_one_another(hosts: Hosts) -> None:
-    """The second job finds the command done."""
     command = f"echo begun; {COUNTS}; until [ -e ../go ]; do sleep 0.02; done"
     options = ("--setup", command, "true")
     first = hosts.start("-v", *options)
@@ -225,7 +155,7 @@ def test_jobs_on_a_host_wait_for_one_another(hosts: Hosts) -> None:
     second.read_until("(localhost: waits for another job's --setup here)")
     (hosts.folder.parent / "go").touch()
     assert (first.finish().status, second.finish().status) == (0, 0)
-    assert hosts.count() == 1
+    assert hosts.count() == 2
 
 
 # --- a command that hangs ---
@@ -244,7 +174,7 @@ def test_hanging_command_is_named(hosts: Hosts) -> None:
 
 @pytest.mark.parametrize("how", ["INT", "TERM", "KILL", "agent", "guardian"])
 def test_nothing_is_left_of_a_killed_command(hosts: Hosts, how: str) -> None:
-    """The fixture looks for what is left; and no stamp says that it is done."""
+    """The fixture looks for what is left; and the next start runs it."""
     running = hosts.start("-v", "--setup", HANGS, "true")
     running.read_until("] hanging")
     if how == "agent":
@@ -289,24 +219,27 @@ def test_conda_is_found_as_conda_init_has_written_it(hosts: Hosts, tmp_path: Pat
 
 
 @pytest.mark.only_linux("inotify")
-def test_watch_runs_the_command_once_until_its_input_changes(hosts: Hosts) -> None:
-    """Each run begins with the host's own variables."""
+@pytest.mark.parametrize(("slow", "counts"), [("true", (1, 2, 3)), ("sleep 1.1", (1, 1, 1))])
+def test_watch_runs_a_quick_command_after_each_save(
+    hosts: Hosts, slow: str, counts: tuple[int, ...]
+) -> None:
+    """Each run begins with the host's own variables; of a slow command they are kept."""
     program = hosts.folder / "train.py"
     text = "import os; print(os.environ['LIBS'], {n}, flush=True)\n"
     program.write_text(text.format(n=1))
     options = ("--watch", "--preload", "none", "-x", "LIBS=/old")
-    command = f"{COUNTS}; export LIBS=/new:$LIBS"
+    command = f"{COUNTS}; {slow}; export LIBS=/new:$LIBS"
     running = hosts.start(*options, "--setup", command, "train.py")
-    for number, count in ((1, 1), (2, 1), (3, 2)):
+    for number, count in enumerate(counts, 1):
         running.read_until(f"/new:/old {number}\n")
         running.read_until("waiting for the next save", number)
         assert hosts.count() == count
-        if number == 2:
-            (hosts.folder / "requirements.txt").touch()
         program.write_text(text.format(n=number + 1))
     running.read_until("/new:/old 4\n")
     running.signal(signal.SIGINT)
-    assert running.finish().status == 130
+    ended = running.finish()
+    assert ended.status == 130
+    assert ended.stdout.count("the next runs of --watch use what it has set") == (slow != "true")
 
 
 def test_detached_job_begins_after_the_command(hosts: Hosts) -> None:

@@ -40,26 +40,11 @@ _mcjax_save
 exit $_mcjax_status
 """
 _NAME = "--setup"
-_ENDS = re.compile(r"[;&|()`\n]+")
-_BEFORE_COMMANDS = frozenset(
-    {"sudo", "exec", "command", "time", "nice", "env"}
-    | {"if", "then", "else", "do", "while", "!", "{"}
-)
 
 
 def list_words(command: str) -> list[str]:
     """Return the words of a command, without the shell's own characters, and files for output."""
     return [word for word in _SEPARATORS.split(_OUTPUT.sub(" ", command)) if word]
-
-
-def list_commands(command: str) -> list[str]:
-    """Return the names of the programs that a command runs, as far as its words show them."""
-    found = []
-    for part in _ENDS.split(command):
-        words = (word for word in part.split() if word not in _BEFORE_COMMANDS)
-        name = next((word for word in words if "=" not in word), "")
-        found.append(os.path.basename(name))
-    return found
 
 
 def make_environ(environ: Mapping[str, str], given: Mapping[str, str]) -> dict[str, str]:
