@@ -54,10 +54,8 @@ class PreloadNotes(LauncherPart):
             if self.deadline is None:
                 self.deadline = now + AFTER_S
         elif isinstance(message, Preloaded):
-            how, why = "again", ""
-            if message.seconds:
-                how = f"after importing {','.join(self._modules)} in {message.seconds:.2f} s"
-                why = f" ({message.why})" if message.why else ""
+            how = f"after importing {','.join(self._modules)} in {message.seconds:.2f} s"
+            why = f" ({message.why})" if message.why else ""
             self._detail(f"{format_ranks(message.ranks)} forked {how}{why}")
         elif isinstance(message, StartedAfresh):
             where = host if self._state.hosts > 1 else ""
@@ -67,11 +65,10 @@ class PreloadNotes(LauncherPart):
             (self._note if is_news and not self._is_auto else self._detail)(words)
         elif isinstance(message, FromHook) and isinstance(message.message, SetTooLate):
             # With --quiet too: the program gets another result than it asks for.
-            say = self._detail if message.message.afresh else self.launcher.console.say
             line = describe_late_setting(message.message)
             if line not in self._said:
                 self._said.add(line)
-                say(line)
+                self.launcher.console.say(line)
 
     def expire(self, now: float) -> None:
         """Report imports that are still under way, if the deadline has passed."""
@@ -100,12 +97,12 @@ def describe_fresh_start(message: StartedAfresh, host: str, num_ranks: int) -> s
 
 
 def describe_late_setting(message: SetTooLate) -> str:
-    """Return the line on a package that was imported before the program changed variables; pure."""
-    had = f"--preload: {message.package} had been imported when the program changed "
-    names = ", ".join(message.variables)
-    if message.afresh:
-        return f"{had}{names}; the rank is started afresh and runs from the beginning again"
-    return f"{had}{names}, and did not see the change: use -x NAME=VALUE, or --preload none"
+    """Return the line on what a program has changed after jax was imported for it; pure."""
+    names = ", ".join(message.names)
+    return (
+        f"--preload: jax had been imported when the program changed {names}, and did not see the "
+        "change: use -x NAME=VALUE, or --preload none"
+    )
 
 
 PART = PreloadNotes

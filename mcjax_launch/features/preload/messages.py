@@ -13,6 +13,15 @@ from ...wire.rank_process import RankSettings
 
 NAME = "preload"
 
+#: Beginnings of the names of variables that JAX reads when it is imported. (XLA_FLAGS and LIBTPU_*
+#: are read when the first backend is made.)
+READ_BY_JAX = ("JAX_",)
+#: The same of libraries in C that JAX needs: seen with a stand-in for getenv().
+READ_BY_LIBRARIES = (
+    *("OMP_", "GOMP_", "KMP_", "MKL_", "OPENBLAS_", "GOTO_", "BLIS_", "NPY_", "NUMPY_"),
+    *("TF_CPP_", "GRPC_"),
+)
+
 
 class ForkMessage(Message):
     """Message between an agent and an import server."""
@@ -66,22 +75,15 @@ class Fork(ForkMessage):
 
 
 class SetTooLate(HookMessage):
-    """Notice that a program changed variables too late for a package imported by --preload.
+    """Notice that a program changed variables of JAX, or sys.path, after JAX was preloaded."""
 
-    `variables` are changed variables that the package's import has read; or `sys.path`, if the
-    program would now find other modules. `afresh`: the rank starts afresh because of that, which
-    is possible as long as it has had no visible effect.
-    """
-
-    package: str
-    variables: tuple[str, ...]
-    afresh: bool
+    names: tuple[str, ...]
 
 
 class Preload(ToAgent):
     """Order, before the start, to import modules in a process that then forks the ranks.
 
-    `libraries`: import only if PROGRAM imports one of these, and only without visible effects.
+    `libraries`: import only if PROGRAM imports one of these, and sets nothing that they read.
     """
 
     modules: tuple[str, ...]

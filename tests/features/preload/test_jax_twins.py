@@ -27,7 +27,7 @@ def seen():
     main = vars(sys.modules["__main__"])
     return {
         "variables": {n: v for n, v in os.environ.items() if n not in own and "MCJAX_HOOK" not in n},
-        "filters": [repr(filter) for filter in warnings.filters],
+        "filters": sorted({repr(filter) for filter in warnings.filters}),
         "loggers": sorted((n, str(l), getattr(l, "disabled", 0), len(getattr(l, "handlers", ()))) for n, l in loggers.items()),
         "handlers": sorted(repr(handler()) for handler in logging._handlerList),
         "exits": atexit._ncallbacks(),
@@ -57,7 +57,7 @@ def show(what, shown):
         print(what, name, json.dumps(value, default=str))
 """
 BEFORE = """
-SEEDED, LEFT = False, ("loggers", "handlers", "exits", "gc")
+SEEDED, LEFT = False, ("filters", "loggers", "handlers", "exits", "gc", "modules", "points", "variables")
 {before}
 show("before", {{n: v for n, v in seen().items() if n not in LEFT}}) if {shows} else None
 """
@@ -78,27 +78,21 @@ OF_A_RANK = {
     "limits": "sys.setrecursionlimit(4321); sys.setswitchinterval(0.01); resource.setrlimit(resource.RLIMIT_NOFILE, (512, 1024))",
     "processes": "import multiprocessing; multiprocessing.set_start_method('spawn')",
     "faults": "faulthandler.enable()",
-    "a variable in C": "os.putenv('OMP_NUM_THREADS', '1'); os.putenv('JAX_ENABLE_X64', '1')",
     "a locale": "locale.setlocale(locale.LC_ALL, 'C.UTF-8')",
     "gc": "gc.disable(); gc.set_threshold(5, 6, 7)",
     "signals": "signal.signal(signal.SIGUSR1, print); signal.signal(signal.SIGTERM, signal.SIG_IGN); signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGUSR2])",
     "a folder": "os.chdir('/'); os.umask(0o77)",
     "random": "random.seed(1); SEEDED = True",
-    "standard error": "sys.stderr = sys.stdout",
+    "loggers": "logging.getLogger('mine').addHandler(logging.NullHandler())",
     "an exit": "atexit.register(print, 'registered first')",
 }  # fmt: skip
-# And these are what its source says, or change what it imports or how it ends.
+# And these are what its source says, or what holds for all ranks.
 OF_A_PROGRAM = {
-    "warnings": "warnings.simplefilter('error'); warnings.filterwarnings('ignore', 'mine'); warnings.filterwarnings('always', append=True, category=ImportWarning)",
-    "another jax": "sys.path.insert(0, os.path.abspath('other'))",
-    "a constant": "os.environ['OMP_NUM_THREADS'] = '1'; os.environ.setdefault('JAX_ENABLE_X64', '1'); os.environ.setdefault('TF_CPP_MIN_LOG_LEVEL', '3')",
-    "a variable": "os.environ.update(OMP_NUM_THREADS='1', TF_CPP_MIN_LOG_LEVEL='3', JAX_ENABLE_X64='1')",
-    "loggers disabled": "import logging.config; logging.config.dictConfig({'version': 1})",
-    "all variables gone": "os.environ.clear()",
+    "warnings": "warnings.filterwarnings('ignore', 'mine'); warnings.filterwarnings('error', 'numpy.dtype size changed', ImportWarning)",
+    "a hook": "sys.excepthook = print; threading.excepthook = print",
+    "a folder": "sys.path.insert(0, os.path.abspath('other')); import beside",
 }  # fmt: skip
-FILES = {
-    "other/jax.py": "from types import SimpleNamespace as N; config = N(values={}); numpy = __import__('numpy')",
-}
+FILES = {"other/beside.py": "HERE = True"}
 
 
 # The rank that compiles a program for the others has more threads than they.

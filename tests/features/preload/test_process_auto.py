@@ -100,24 +100,6 @@ def test_own_modules_of_the_program_run_in_each_rank(jobs: Jobs, folder: Path, n
     assert "difflib.py would be" in how(ended)[1] or "jax.py would be" in how(ended)[1]
 
 
-def test_preloaded_modules_keep_their_import_order_and_names(jobs: Jobs, folder: Path) -> None:
-    """In that order; found by the names that they were imported by, whatever they call themselves."""
-    names = [f"m{at}" for at in (3, 9, 1, 7, 0, 5)]
-    for name in names:
-        (folder / "library" / f"{name}.py").write_text("__name__ = 'm3'")
-    with (folder / "library" / "jax.py").open("a") as file:
-        file.write(f"; import {', '.join(names)}")
-    (folder / "program.py").write_text(f"""
-import sys
-sys.path.insert(0, "/none")
-{PROGRAM}
-print([name for name in sys.modules if name[0] == "m" and len(name) == 2])
-""")
-    ended = run(jobs, folder, "program.py")
-    assert how(ended)[0] == 2 and "changed" not in ended.report
-    assert ended.stdout.count(f"] {names}") == 2
-
-
 def test_each_host_decides_on_forking_by_itself(jobs: Jobs, folder: Path) -> None:
     """By the file that is there, and by how many ranks that has."""
     hosts = ["--hosts", "a:2,b:1", "-n", 3, "--via", FAKE_SSH]

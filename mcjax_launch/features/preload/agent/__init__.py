@@ -18,8 +18,8 @@ from ..messages import (
     Preload,
     StartedAfresh,
 )
-from .import_server import Forking, Importer, ImportServerLink, format_order
-from .program import Choice, Unsuited, choose
+from .import_server import Forking, Importer, ImportServerLink
+from .program import Unsuited, find_library
 
 TYPE_CHECKING = False  # as typing's own, without importing it: an agent's start is waited for
 if TYPE_CHECKING:
@@ -45,7 +45,7 @@ class Preloading(AgentPart, RankStarter):
         self._order: Preload | None = None
         self._forking: Forking | None = None  # under way
         self._server: ImportServerLink | None = None  # its process has not been reaped
-        self._choice: Choice | None = None
+        self._why = ""  # the reason to import, found in PROGRAM; "" if the user has named modules
         self._unfit = ""  # why the server cannot fork
         self._importer: Importer | None = None  # has been asked for its stack
         self._hidden: tuple[int, int] | None = None  # both ends of the pipe for hidden output
@@ -59,10 +59,10 @@ class Preloading(AgentPart, RankStarter):
         """Begin to fork ranks, if there is an order to import; return whether this starts them."""
         if self._order is None:
             return False
-        self._choice, self._unfit = None, ""
+        self._why = self._unfit = ""
         try:
             if self._order.libraries:
-                self._choice = self._choose(ranks, self._order.libraries)
+                self._why = self._choose(ranks, self._order.libraries)
         except Unsuited as unsuited:
             numbers = tuple(rank.process_id for rank, _ in ranks)
             self.agent.link.send(StartedAfresh(numbers, str(unsuited)))
@@ -78,12 +78,12 @@ class Preloading(AgentPart, RankStarter):
             self._forking.refuse_all(reason)
             self._finish_forking()
         else:
-            order = format_order(",".join(self._order.modules), self._choice)
+            order = f"{','.join(self._order.modules)}:{'auto' if self._why else ''}"
             self._start_server(order, ranks[0])
         return True
 
-    def _choose(self, ranks: Sequence[Wanted], libraries: Collection[str]) -> Choice:
-        """Choose what to import for the ranks, because the user has named no modules.
+    def _choose(self, ranks: Sequence[Wanted], libraries: Collection[str]) -> str:
+        """Return why jax is imported for the ranks, whose user has named no modules.
 
         Raises:
             Unsuited: nothing should be imported; the text says why.
@@ -92,11 +92,7 @@ class Preloading(AgentPart, RankStarter):
         if len(ranks) == 1:
             raise Unsuited("a single rank on its host")
         rank, environ = ranks[0]
-        return choose(rank.argv, rank.cwd, environ, libraries)
-
-    @property
-    def _why(self) -> str:
-        return self._choice.why if self._choice is not None else ""
+        return find_library(rank.argv, rank.cwd, environ, libraries)
 
     def _start_server(self, order: str, first: Wanted) -> None:
         """Start the server with the command of the first rank."""
@@ -115,7 +111,7 @@ class Preloading(AgentPart, RankStarter):
     def _make_streams(self) -> tuple[int, int, int]:
         """Return descriptors for the server's 0, 1 and 2: the first rank's, or a hidden pipe."""
         assert self._forking is not None
-        if self._choice is None:
+        if not self._why:
             _, out, err = self._forking.get_first_ends()
             return NO_INPUT, out, err
         self._hidden = read_end, end = os.pipe()

@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from ....machine.system import Limit
     from ....wire.codec import Message
     from ....wire.messages import RankOrder
-    from .program import Choice
 
 
 _MOST_PACKET = 1 << 16
@@ -33,7 +32,7 @@ class ImportServerLink:
     """The agent's link to an import server: a process that imports modules, and then forks ranks.
 
     Args:
-        order: what to import; see `format_order`.
+        order: names of modules, and behind a colon "auto" if the user has not named them.
         environ: environment with which the server is started.
         loop: event loop that reports packets.
         on_packet: called with each packet: a message, or text of a stack.
@@ -122,18 +121,6 @@ class ImportServerLink:
             return False
         self._on_packet(_parse_packet(data.decode("utf-8", "replace")))
         return True
-
-
-def format_order(modules: str, choice: Choice | None) -> str:
-    """Return the order for a server as text: modules, and settings of its program.
-
-    Args:
-        modules: names of the modules to import.
-        choice: decision to import them, if the user has not asked for that; else None.
-
-    """
-    guesses = "\n".join(f"{n}={v}" for n, v in choice.settings.items()) if choice else ""
-    return f"{modules}:{'auto' if choice else ''}:{guesses}"
 
 
 class Importer(StackSource):

@@ -1,10 +1,12 @@
-"""Search a program's source for imports of jax, or of libraries that import it."""
+"""Search a program's source for imports of jax, and for variables that those imports read."""
 
 from __future__ import annotations
 
 import os
+import re
 
 from ....machine.system import read_regular_file
+from ..messages import READ_BY_JAX, READ_BY_LIBRARIES
 
 TYPE_CHECKING = False  # as typing's own, without importing it: an agent's start is waited for
 if TYPE_CHECKING:
@@ -14,31 +16,23 @@ if TYPE_CHECKING:
 _ONLY_AST = 0x400  # ast.PyCF_ONLY_AST, without ast
 _WITH_VALUE = "WX"  # Python's options that take another word
 _MOST_BYTES = 1 << 22
-
-
-class Choice:
-    """Decision to import jax for a program.
-
-    Args:
-        why: reason for the import, in words.
-        settings: variables, with values, that the program sets to constants before it imports a
-            library of JAX, and that differ from the environment.
-
-    """
-
-    def __init__(self, why: str, settings: Mapping[str, str]) -> None:
-        self.why = why
-        self.settings = settings
+_MOST_FILES = 64
+_READ = (*READ_BY_JAX, *READ_BY_LIBRARIES)
+_VARIABLE = re.compile(f"(?:{'|'.join(_READ)})[A-Z0-9_]+")
+_COORDINATES = ("JAX_COORDINATOR_ADDRESS", "JAX_NUM_PROCESSES", "JAX_PROCESS_ID")
+_DOTENV = "load_dotenv"
+# The field with a name, by the kind of a node of the syntax tree.
+_NAMED = {"Constant": "value", "keyword": "arg", "Name": "id", "Attribute": "attr"}
 
 
 class Unsuited(Exception):
     """Error: nothing should be imported for a program; the text says why."""
 
 
-def choose(
+def find_library(
     argv: Sequence[str], cwd: str, environ: Mapping[str, str], libraries: Collection[str]
-) -> Choice:
-    """Decide whether to import jax for a rank's command.
+) -> str:
+    """Return the library for which jax is to be imported before a rank's program, in words.
 
     Args:
         argv: Python, its options, a program.
@@ -47,7 +41,7 @@ def choose(
         libraries: names of packages that import jax.
 
     Raises:
-        Unsuited: the program imports none of them, or its imports cannot be found out.
+        Unsuited: the program imports none of them, or names a variable that their import reads.
 
     """
     path = find_source_file(argv, cwd, environ)
@@ -58,15 +52,76 @@ def choose(
         raise Unsuited(f"{name}: {error.strerror}") from None
     if not any(library.encode() in text for library in libraries):
         raise Unsuited(f"{name} does not import JAX")
-    try:
-        tree: Any = compile(text, path, "exec", _ONLY_AST, dont_inherit=True)
-    except (SyntaxError, ValueError, RecursionError):  # maybe it is newer than this Python
-        raise Unsuited(f"{name} cannot be parsed") from None
+    tree = _parse(text, path)
     found = next((package for package in _iterate_imports(tree) if package in libraries), None)
     if found is None:
         raise Unsuited(f"{name} does not import JAX")
-    lines = text.decode("utf-8", "replace")
-    return Choice(f"{name} imports {found}", _find_settings(lines, tree, libraries, environ))
+    _check_settings(path, text, tree)
+    return f"{name} imports {found}"
+
+
+def _parse(text: bytes, path: str) -> Any:
+    try:
+        return compile(text, path, "exec", _ONLY_AST, dont_inherit=True)
+    except (SyntaxError, ValueError, RecursionError):  # maybe it is newer than this Python
+        raise Unsuited(f"{os.path.basename(path)} cannot be parsed") from None
+
+
+def _check_settings(path: str, text: bytes, tree: Any) -> None:
+    """Check that a program, and the modules beside it that it imports, name no such variable.
+
+    Raises:
+        Unsuited: one of them does.
+
+    """
+    folder, seen, ahead = os.path.dirname(path), {path}, [(path, text, tree)]
+    while ahead:
+        path, text, tree = ahead.pop()
+        if (name := _find_variable(text, tree)) is not None:
+            raise Unsuited(f"{os.path.basename(path)} names {name}, which imports of jax read")
+        for module in tree.body:
+            for package in _iterate_imports(module) if _is_import(module) else ():
+                beside = os.path.join(folder, f"{package}.py")
+                if beside in seen or len(seen) > _MOST_FILES:
+                    continue
+                seen.add(beside)
+                try:
+                    text = read_regular_file(beside, _MOST_BYTES)
+                except OSError:  # it is not beside the program
+                    continue
+                ahead.append((beside, text, _parse(text, beside)))
+
+
+def _find_variable(text: bytes, tree: Any) -> str | None:
+    """Return a variable that a source names and the import of jax reads; None if there is none.
+
+    It may be a key of os.environ, an argument of setdefault, update or putenv, or a word of it.
+    The rank's coordinates are read later.
+    """
+    if not any(begin.encode() in text for begin in (*_READ, _DOTENV)):
+        return None
+    for node in _walk(tree):
+        name = getattr(node, _NAMED.get(type(node).__name__, ""), None)
+        if name == _DOTENV:
+            return "load_dotenv"
+        if isinstance(name, str) and _VARIABLE.fullmatch(name) and name not in _COORDINATES:
+            return name
+    return None
+
+
+def _walk(node: Any) -> Iterator[Any]:
+    ahead = [node]
+    while ahead:
+        node = ahead.pop()
+        yield node
+        for field in node._fields:
+            value = getattr(node, field, None)
+            parts = value if isinstance(value, list) else [value]
+            ahead += [part for part in parts if hasattr(part, "_fields")]
+
+
+def _is_import(node: Any) -> bool:
+    return type(node).__name__ in ("Import", "ImportFrom", "Try", "If", "With")
 
 
 def find_source_file(argv: Sequence[str], cwd: str, environ: Mapping[str, str]) -> str:
@@ -137,21 +192,3 @@ def _iterate_statements(node: Any) -> Iterator[Any]:
 
 def _is_for_types(test: Any) -> bool:
     return "TYPE_CHECKING" in (getattr(test, "id", ""), getattr(test, "attr", ""))
-
-
-def _find_settings(
-    text: str, tree: Any, libraries: Collection[str], environ: Mapping[str, str]
-) -> dict[str, str]:
-    """Return variables that a module sets to constants, a line each, before it needs a library."""
-    needs = (part.lineno for part in tree.body if {*_iterate_imports(part)} & {*libraries})
-    found: dict[str, str] = {}
-    for line in text.splitlines()[: next(needs) - 1]:
-        words = line.partition("#")[0].replace("'", '"').split('"')
-        if len(words) != 5 or "\\" in line:
-            continue
-        begin, name, middle, value, end = words
-        shape = begin.replace("os.environ", "environ"), middle.replace(" ", ""), end.strip()
-        is_default = shape == ("environ.setdefault(", ",", ")")
-        if shape == ("environ[", "]=", "") or (is_default and name not in {**environ, **found}):
-            found[name] = value
-    return {name: value for name, value in found.items() if environ.get(name) != value}

@@ -12,13 +12,13 @@ from __future__ import annotations
 import os
 import sys
 
+from ....hook import devices
 from ....wire import hook_environ
 from ....wire.codec import to_json
 from ....wire.line import receive
 from .. import messages as fork_messages
 from . import forked_rank
-from .comparison import StateComparison
-from .first_imports import FirstImports
+from .first_import import FirstImport, apply_variables
 from .forked_rank import System
 from .forking import (
     OwnModules,
@@ -29,9 +29,6 @@ from .forking import (
     check_threads,
     fork,
 )
-from .fresh_start import FreshStart
-from .hidden_modules import HiddenModules, get_package
-from .layers import Layers
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -55,17 +52,15 @@ class ImportServer:
     """
 
     def __init__(self, order: str, link: AgentLink, environ: dict[str, str]) -> None:
-        self._descriptor, modules, auto, guesses = order.split(":", 3)
+        self._descriptor, modules, auto = order.split(":")
         self._modules = modules.split(",")
         self._is_auto = bool(auto)
         self._link = link
         self._environ = environ
         self._agent = os.getppid()
         self._system = System()
-        lines = (line.partition("=") for line in guesses.splitlines())
-        self._layers = Layers({name: value for name, _, value in lines})
         self._cores = len(os.sched_getaffinity(0))
-        self._path: list[str] = []  # sys.path as the program finds it
+        self._variables: dict[str, str] = {}  # at the import
         self._seconds = 0.0
 
     def run(self, step_aside: Callable[[], object]) -> None:
@@ -80,9 +75,8 @@ class ImportServer:
             self._link.dump_stacks_on_signal(connection.fileno())
             try:
                 check_options()
-                with self._layers:
-                    _require(step_aside, "sitecustomize failed")
-                    self._import(connection)
+                _require(step_aside, "sitecustomize failed")
+                self._import(connection)
                 check_devices()
                 check_threads()
             except Unfit as unfit:
@@ -115,8 +109,9 @@ class ImportServer:
         if first is not None:
             sys.path.insert(0, first)
         with OwnModules(first if self._is_auto else None):
-            self._layers.load(self._modules, lambda name: self._load(connection, name))
-        self._path = list(sys.path)
+            self._variables = dict(os.environ)
+            for name in self._modules:
+                self._load(connection, name)
         if first is not None and (not sys.path or sys.path.pop(0) != first):
             raise Unfit("an import has put another folder in front of sys.path")
         if os.environ.get("PYTHONHASHSEED", "random") == "random":
@@ -132,7 +127,7 @@ class ImportServer:
         _send(connection, fork_messages.ImportBegins(name))
         _require(lambda: __import__(name), f"cannot import {name}")
         loaded = self._modules[: self._modules.index(name) + 1]
-        if all(get_package(module) == "jax" for module in loaded):
+        if all(_get_package(module) == "jax" for module in loaded):
             _freeze()
 
     # --- forking ---
@@ -180,9 +175,9 @@ class ImportServer:
         cores = order.settings.cores
         if cores and len(cores) != self._cores:
             return "its number of cores differs"
-        name = self._layers.find_difference(order.changes)
-        if name:
-            return f"{name} differs between ranks, and an import may have read it"
+        names = [name for name in order.changes if name.startswith(fork_messages.READ_BY_LIBRARIES)]
+        if names:
+            return f"{names[0]} differs between ranks, and imports read it"
         try:
             os.chdir(order.cwd)  # which an import may have left
         except OSError as error:
@@ -191,12 +186,12 @@ class ImportServer:
 
     def _become(self, order: fork_messages.Fork) -> None:
         """Turn this forked process into the ordered rank: apply all its differences."""
-        self._layers.undo(order.changes)
-        for name, value in order.changes.items():
-            if value is None:
-                self._environ.pop(name, None)
-            else:
-                self._environ[name] = value
+        for environ in (self._environ, os.environ):
+            for name, value in order.changes.items():
+                if value is None:
+                    environ.pop(name, None)
+                else:
+                    environ[name] = value
         count = len(sys.argv) - 1
         if count:
             sys.argv[1:] = order.argv[-count:]
@@ -210,10 +205,20 @@ class ImportServer:
             )
         except OSError:  # there is no agent: it is about to end this rank
             pass
-        layers, fresh_start = self._layers, FreshStart(order.argv, self._environ)
-        comparison = StateComparison(layers, self._path, self._system.read_environment)
-        first_imports = FirstImports(layers, comparison, fresh_start, self._link, self._environ)
-        HiddenModules(layers, first_imports.check_before_import, first_imports.finish)
+        self._variables |= {n: v for n, v in order.changes.items() if v is not None}
+        names = {"jax", *map(_get_package, self._modules)}
+        FirstImport(names, self._on_first_import)
+
+    def _on_first_import(self) -> None:
+        """Complete the import of jax, or of a module that the user has named, in a forked rank."""
+        self._link.send_held()
+        devices.assign_gpus(self._environ)
+        if missed := apply_variables(self._variables):
+            self._link.send(fork_messages.SetTooLate(tuple(missed)))
+
+
+def _get_package(module: str) -> str:
+    return module.partition(".")[0]
 
 
 def _find_first_path_entry() -> str | None:

@@ -35,17 +35,6 @@ class System:
         self.prctl: Prctl = self._library.prctl
         self._shown: Any = None  # where the kernel reads the command: kept as long as the process
 
-    def read_environment(self) -> dict[str, str]:
-        """Return all variables as C sees them, including variables that were set in C."""
-        c = self._ctypes
-        pointer = c.POINTER(c.c_char_p).in_dll(self._library, "environ")
-        found, at = {}, 0
-        while pointer and pointer[at] is not None:
-            name, _, value = pointer[at].partition(b"=")
-            found[os.fsdecode(name)] = os.fsdecode(value)
-            at += 1
-        return found
-
     def set_shown_command(self, argv: Sequence[str], environ: Mapping[str, str]) -> None:
         """Have the kernel, if it can, show another command and environment in /proc and `ps`."""
         command = b"".join(os.fsencode(word) + b"\0" for word in argv)
