@@ -377,20 +377,11 @@ class Agent:
         def pair_with_environ(rank: messages.RankOrder) -> Wanted:
             return rank, self._make_environ(rank, order, inherited)
 
-        self._acts[messages.StartAgain] = lambda again: self._start_again(
-            pair_with_environ(again.rank)
-        )
         ranks = list(map(pair_with_environ, order.ranks))
         self._usage.gpus.environs = {rank.process_id: environ for rank, environ in ranks}
         self._usage.begin(order.sample_every_s)
         if not self.starter.start_ranks(ranks):
             self.start_ranks(ranks)
-
-    def _start_again(self, wanted: Wanted) -> None:
-        """Restart a failed rank, unless the ranks are being ended; kill what is left of it."""
-        if not self.supervisor.stopping:
-            self._kill_rank(wanted[0].process_id)
-            self.start_ranks([wanted])
 
     def _serve_hooks(self, order: messages.Start, environ: dict[str, str]) -> None:
         self.hooks.ranks = {rank.process_id for rank in order.ranks}

@@ -70,7 +70,7 @@ class Supervisor:
         ending: returns the ranks that are already ending by themselves, so that signals to them do
             not count. It is called only when ranks are ended, because it examines each of them.
         term_grace_s: the same, if a signal ends the agent.
-        on_failure: "stop", "continue" or "restart", as in `messages.Start`.
+        on_failure: "stop" or "continue", as in `messages.Start`.
 
     """
 
@@ -95,7 +95,6 @@ class Supervisor:
         self._patience_s = UNKILLABLE_S
         self._on_failure = on_failure
         self._failing: set[int] = set()  # ranks that have failed, and whose process still runs
-        self._awaiting_restart: set[int] = set()  # failed and ended ranks
         self._straggler_deadlines: dict[
             int, float
         ] = {}  # when a failed rank's processes are killed
@@ -113,14 +112,12 @@ class Supervisor:
 
     @property
     def awaits_ranks(self) -> bool:
-        """True if a rank runs, or may be restarted."""
-        return bool(self._alive or self._awaiting_restart)
+        """True if a rank runs."""
+        return bool(self._alive)
 
     def on_rank_start(self, rank: int) -> None:
         """Record that a rank's process has started, with no signals sent to end it."""
         self._alive.add(rank)
-        self._awaiting_restart.discard(rank)
-        self._straggler_deadlines.pop(rank, None)
         self.sent[rank] = []
 
     def on_rank_exit(
@@ -148,8 +145,6 @@ class Supervisor:
                 self._delay_end(now)
             else:
                 self._straggler_deadlines[rank] = now + LINGER_S
-            if self._on_failure == "restart":
-                self._awaiting_restart.add(rank)
         if self.awaits_ranks:
             return []
         if self._stopping:
@@ -234,11 +229,9 @@ class Supervisor:
         return [Kill()] if self._killing else []
 
     def on_last_child_end(self) -> list[HostEffect]:
-        """Handle the end of the last process: leave, unless a restart may follow."""
+        """Handle the end of the last process: leave."""
         if not self.sent and not self._stopping:
             return []  # no rank was started yet: only a helper of the agent has ended
-        if self._awaiting_restart:
-            return []  # the launcher has yet to decide about those
         self._due = None
         return [Leave(unkillable=False)]
 
@@ -253,7 +246,6 @@ class Supervisor:
         if self._killing:
             return []
         again, self._stopping, self._grace_before_stop = self._stopping, True, False
-        self._awaiting_restart.clear()
         self._straggler_deadlines.clear()
         self._due = min(deadline, self._due) if again and self._due else deadline
         if deadline <= now:

@@ -40,7 +40,7 @@ T = TypeVar("T")
 Ranks = int | str | Iterable[int] | None
 
 # Keywords by which ranks would be started again in the middle of a session, without their state.
-_RESTARTS = ("max_restarts", "min_hosts", "num_hosts")
+_RESTARTS = ("max_restarts", "num_hosts")
 _ENDING_S = scale_time(10.0)
 _RESTARTED = ": all ranks have been started again, and their state is gone"
 

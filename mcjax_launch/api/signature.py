@@ -62,11 +62,9 @@ class Keywords(TypedDict, total=False):
     start_timeout: Duration | None
     stall_timeout: Duration | None
     grace: Duration | None
-    on_rank_failure: Literal["stop", "continue", "restart"] | str
+    on_rank_failure: Literal["stop", "continue"]
     max_restarts: int
-    restart_on: Words
     preempted_status: int | None
-    min_hosts: int | None
     debugpy: int | None
     verify_spmd: bool
     profile: Path | None

@@ -13,6 +13,7 @@ from mcjax_launch.options import kinds
 from mcjax_launch.options.kinds import Kind
 from mcjax_launch.options.option import Option
 from mcjax_launch.options.options import Options
+from mcjax_launch.options.removed import find_replacement
 from mcjax_launch.wire.version import __version__
 
 
@@ -42,6 +43,16 @@ class Typed(click.ParamType):  # type: ignore[type-arg]
             self.fail(str(error), param, ctx)
 
 
+class Chosen(click.Choice):  # type: ignore[type-arg]
+    """Type of an option with a few values, of which some that it took may have been removed."""
+
+    def convert(self, value: Any, param: Any, ctx: Any) -> Any:
+        name, word = "" if param is None else param.name, str(value).partition(":")[0]
+        if removed := find_replacement(f"{name}={word}"):
+            self.fail(f"{value!r} {removed}", param, ctx)
+        return super().convert(value, param, ctx)
+
+
 def _make_click_option(option: Option) -> ClickOption:
     if option.kind is None:
         return ClickOption(
@@ -53,7 +64,7 @@ def _make_click_option(option: Option) -> ClickOption:
         help=option.help,
         shown=option.shown,
         follows=option.kind.follows,
-        type=click.Choice(choices) if choices else Typed(option.kind, option.separator),
+        type=Chosen(choices) if choices else Typed(option.kind, option.separator),
         metavar=option.metavar,
         multiple=option.repeats,
         envvar=[own, option.variable] if option.variable else None,

@@ -107,14 +107,8 @@ def make_start_order(
         sample_every_s=sample_every_s,
         grace_s=job.get_grace_s("failure"),
         term_grace_s=job.get_grace_s("TERM"),
-        on_failure=job.on_rank_failure.partition(":")[0],
+        on_failure=job.on_rank_failure,
     )
-
-
-def make_restart_order(rank: Rank, number: int) -> messages.StartAgain:
-    """Return the order to an agent to restart a rank; `number`: number of its restart, from 1."""
-    again = rank.copy_with(env={**rank.env, "MCJAX_RANK_RESTART": str(number)})
-    return messages.StartAgain(_make_rank_order(again))
 
 
 def _make_rank_order(rank: Rank) -> messages.RankOrder:

@@ -89,9 +89,6 @@ class Launcher:
         last: True if no other attempt may follow.
         kept: objects that features keep from one attempt to the next, by feature name.
 
-    Attributes:
-        lost: hosts that could not be reached or were lost.
-
     Raises:
         LaunchError: a path of --sync does not exist, or there are too few slots.
 
@@ -115,7 +112,6 @@ class Launcher:
         self._plan: Plan | None = None
         self.restart, self._last = restart, last
         self.kept: dict[str, object] = {} if kept is None else kept
-        self.lost: set[Host] = set()
         self.policy = StopPolicy(
             job.get_grace_s, has_keys=bool(front.shows_stacks), again=front.again
         )
@@ -315,7 +311,6 @@ class Launcher:
 
     def on_host_failure(self, failure: Failure) -> None:
         """Handle that no agent could be started on a host."""
-        self.lost.add(failure.host)
         if failure.traceback:
             error = failure.traceback.strip().rpartition("\n")[2]
             bug = _save_bug_report(failure.host, error, failure.traceback)
@@ -327,7 +322,6 @@ class Launcher:
 
     def on_agent_loss(self, link: AgentConnection, why: str) -> None:
         """Handle the loss of an agent, which counts as the loss of its running ranks."""
-        self.lost.add(link.host)
         self.debuggers.on_agent_loss(link, time.monotonic())
         if self.policy.error is not None:
             return

@@ -3,18 +3,14 @@
 from __future__ import annotations
 
 import time
-from collections import Counter
 from collections.abc import Sequence
 
 from mcjax_launch.diagnosis.summary import describe_rank_end, format_failure_report
 from mcjax_launch.diagnosis.verdict import determine_verdict
 from mcjax_launch.job.hosts import Host
-from mcjax_launch.job.plan import Plan, Rank
-from mcjax_launch.launcher.agent_orders import make_restart_order
 from mcjax_launch.launcher.part import JobLauncher, LauncherPart
 from mcjax_launch.launcher.stop_policy import RankFailure
-from mcjax_launch.launcher.timers import compute_pause_s
-from mcjax_launch.ranks import format_count, format_ranks
+from mcjax_launch.ranks import format_ranks
 from mcjax_launch.runs.rank_run import RankRun, Stage, Verdict
 from mcjax_launch.runs.state import RunState
 from mcjax_launch.runs.stop_reasons import StopReason
@@ -26,15 +22,8 @@ _RECOVERABILITY = 'jax.config.update("jax_enable_recoverability", True)'
 _LAST_WORDS_S = 0.3
 
 
-def find_obstacle(state: RunState, run: RankRun, *, restarts: bool) -> str:
-    """Return why the other ranks cannot go on after a rank's failure; "" if they can.
-
-    Args:
-        state: state of the run.
-        run: the rank that has failed.
-        restarts: True if the rank is to be restarted.
-
-    """
+def find_obstacle(state: RunState, run: RankRun) -> str:
+    """Return why the other ranks cannot go on after a rank's failure; "" if they can."""
     member, call = run.membership, run.membership.call
     joined = call is not None and not member.left
     if joined and call is not None and call.process_id == 0:
@@ -43,45 +32,31 @@ def find_obstacle(state: RunState, run: RankRun, *, restarts: bool) -> str:
             "continue"
         )
     first = state.find_rank(0)
-    called = joined or (restarts and call is not None)
-    if called and first is not None and (first.is_gone or first.membership.left):
+    if joined and first is not None and (first.is_gone or first.membership.left):
         return "process 0 has ended, and JAX's coordination service with it: let process 0 end last"
     if joined and call is not None and not call.recoverable:
         return f"the program has not enabled that: {_RECOVERABILITY} before initialize()"
     others = (other for other in state.ranks.values() if other is not run)
-    if not restarts and any(other.stage is Stage.JOINING for other in others):
+    if any(other.stage is Stage.JOINING for other in others):
         return "it failed before initialize(), where others wait for it"
     return ""
 
 
 class Survivors(LauncherPart):
-    """Part that reports ranks' failures while the other ranks go on, or ends the job.
-
-    It restarts a rank that has failed if that is wanted, but not the ranks of a lost host.
-    """
+    """Part that reports ranks' failures while the other ranks go on, or ends the job."""
 
     def __init__(self, launcher: JobLauncher) -> None:
         super().__init__(launcher)
         self._state = launcher.state
         self._state.survives = True
-        self._most = int(launcher.job.on_rank_failure.partition(":")[2] or 0)  # restarts of a rank
-        self._begun = Counter[int]()  # restarts of each rank, begun or decided
-        self._due: dict[int, float] = {}  # by rank: when it is restarted
-        self._ranks: dict[int, Rank] = {}
         self._left: set[int] = set()  # the ranks without which the job goes on
         self._absent: list[int] = []  # the ranks that failed before they called initialize()
         self._untold: dict[int, float] = {}  # by rank: when to report its failure at the latest
-
-    def on_begin(self, plan: Plan, now: float) -> None:
-        """Record the ranks of the plan."""
-        self._ranks = {rank.process_id: rank for rank in plan.ranks}
 
     def on_rank_message(self, message: messages.FromHook | messages.Exited, now: float) -> None:
         """Report a rank's end; end the job if a rank waits for ranks that failed before it."""
         if isinstance(message, messages.Exited):
             self._report(self._state.ranks[message.rank])
-            if self._most and message.rank in self._left:
-                self._due[message.rank] = now + self._get_pause_s(message.rank)
         elif isinstance(message.message, Joining) and self._absent:
             self._stop_for_absent_ranks()
 
@@ -105,22 +80,14 @@ class Survivors(LauncherPart):
 
     def _let_go_on(self, run: RankRun) -> bool:
         rank = run.process_id
-        if run.membership.call is None and not self._most:
+        if run.membership.call is None:
             self._absent.append(rank)
-        why = find_obstacle(self._state, run, restarts=self._most > 0)
-        if not why and self._most and self._begun[rank] >= self._most:
-            why = f"it has already been restarted {format_count(self._most, 'time')}"
-        if why:
+        if why := find_obstacle(self._state, run):
             self._end_all(why)
             return False
-        self._begun[rank] += 1
         self._left.add(rank)
         self._untold[rank] = time.monotonic() + _LAST_WORDS_S
         return True
-
-    def _get_pause_s(self, rank: int) -> float:
-        """Return the seconds from the end of a rank's process to its restart."""
-        return compute_pause_s(self._begun[rank] - 1)
 
     def _end_all(self, why: str) -> None:
         self._state.ended_all = why
@@ -131,7 +98,7 @@ class Survivors(LauncherPart):
         state = self._state
         if self.launcher.policy.ending:
             return False
-        obstacles = (find_obstacle(state, run, restarts=False) for run in lost)
+        obstacles = (find_obstacle(state, run) for run in lost)
         if why := next(filter(None, obstacles), ""):
             state.ended_all = why
             return False
@@ -146,28 +113,13 @@ class Survivors(LauncherPart):
 
     @property
     def deadline(self) -> float | None:  # type: ignore[override]
-        """Time of the next report or restart; None for none."""
-        times = [*self._untold.values(), *self._due.values()]
-        return None if self.launcher.policy.ending else min(times, default=None)
+        """Time of the next report; None for none."""
+        return None if self.launcher.policy.ending else min(self._untold.values(), default=None)
 
     def expire(self, now: float) -> None:
-        """Report the failures, and restart the ranks, that are due."""
+        """Report the failures that are due."""
         for rank in [rank for rank, at in self._untold.items() if now >= at]:
             self._report(self._state.ranks[rank])
-        ending = self.launcher.policy.ending
-        for rank in [rank for rank, at in self._due.items() if now >= at and not ending]:
-            del self._due[rank]
-            self._restart(rank, now)
-
-    def _restart(self, rank: int, now: float) -> None:
-        """Restart a rank, unless its host was lost meanwhile."""
-        order = self.launcher.parts.add_variables(self._ranks[rank])
-        for link in self.launcher.links:
-            if link.host is order.host and not link.ended:
-                self._left.discard(rank)
-                self._state.restart_rank(rank, now)
-                self.launcher.console.set_verdict(rank, None, None)
-                link.send(make_restart_order(order, self._begun[rank]))
 
     def _report(self, run: RankRun) -> None:
         """Report why a rank has failed, unless that has been reported."""
@@ -180,11 +132,7 @@ class Survivors(LauncherPart):
             lines: Sequence[str] = [f"rank {rank} {describe_rank_end(run)}"]
         else:
             lines = format_failure_report(self._state, run, quoted=not console.is_on_screen(rank))
-        what_follows = f"continuing without rank {rank} (--on-rank-failure)"
-        if self._most:
-            of = f"({self._begun[rank]} of {self._most})"
-            what_follows = f"restarting rank {rank} in {self._get_pause_s(rank):g} s {of}"
-        self._show([*lines, what_follows])
+        self._show([*lines, f"continuing without rank {rank} (--on-rank-failure)"])
 
     def _show(self, lines: Sequence[str]) -> None:
         self.launcher.console.show_summary(lines, alarm=True)

@@ -21,10 +21,8 @@ HIGHEST_PORT = 65535
 # The size of --compile-cache if the user gives none.
 _CACHE_SIZE = "10G"
 
-_RANK_RESTARTS = 3
 #: By default a profile begins this many seconds after initialize().
 PROFILE_AFTER_S = 10.0
-_FAILURES = ("host", "signal", "any")
 # Written by manifests, which cannot calculate: GROUP*SIZE+NUMBER.
 _GROUPED = r"([0-9]{1,9})\*([0-9]{1,9})\+([0-9]{1,9})"
 
@@ -59,16 +57,6 @@ def parse_host_rank(value: Any) -> int:
     return group * size + number
 
 
-def parse_on_rank_failure(value: Any) -> str:
-    """Read `stop`, `continue` or `restart:N`; `restart` alone means `restart:3`."""
-    how, colon, most = str(value).partition(":")
-    if how in ("stop", "continue") and not colon:
-        return how
-    if how == "restart":
-        return f"{how}:{ONE_OR_MORE.read(most) if colon else _RANK_RESTARTS}"
-    raise ValueError(f"{value!r} is not one of stop, continue, restart, restart:N")
-
-
 def parse_job(value: Any) -> str:
     """Read the id of a detached job, or its first digits."""
     if not re.fullmatch("[0-9a-f]{1,8}", str(value)):
@@ -79,15 +67,6 @@ def parse_job(value: Any) -> str:
 def parse_latest_job(value: Any) -> str:
     """Read a detached job's id; "" for `latest`, or if the value is left out."""
     return "" if value in ("all", "latest") else parse_job(value)
-
-
-def parse_restart_on(value: Any) -> tuple[str, ...]:
-    """Read a list of failures out of `host`, `signal` and `any`, such as `host,signal`."""
-    words = value.split(",") if isinstance(value, str) else map(str, value)
-    names = tuple(dict.fromkeys(word.strip() for word in words))
-    if not names or not set(names) <= set(_FAILURES):
-        raise ValueError(f"{value!r} is not a list of words from {', '.join(_FAILURES)}")
-    return names
 
 
 def parse_limit(value: Any) -> float | None:
@@ -298,7 +277,6 @@ RANKS = Kind(parse_ranks, "RANKS", "str | int | Set[int] | Sequence[int]")
 SOME_RANKS = Kind(parse_some_ranks, "RANKS|all|none", offers="ranks")
 DURATION = Kind(parse_duration, "D", "Duration")
 LIMIT = Kind(parse_limit, "D", "Duration")
-ON_RANK_FAILURE = Kind(parse_on_rank_failure, "stop|continue|restart[:N]")
 GPUS = make_word_or_number_kind(("all",), 1024, "K|all", "a number of GPUs from 1 to 1024, or all")
 SLICES = make_word_or_number_kind(
     ("auto", "one", "host"), MOST_RANKS, "auto|one|host|K", "auto, one, host or a number of slices"
@@ -307,7 +285,6 @@ HOST_RANK = Kind(parse_host_rank, "I")
 COUNT = make_number_kind(0, 10**9)
 ONE_OR_MORE = make_number_kind(1, MOST_RANKS)
 STATUS = make_number_kind(0, 255, "STATUS")
-RESTART_ON = Kind(parse_restart_on, "host,signal,any", "Words")
 PORT = make_number_kind(1, HIGHEST_PORT, "PORT")
 NICE = make_number_kind(0, 19)
 JOB = Kind(parse_job, "ID", offers="jobs")

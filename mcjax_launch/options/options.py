@@ -37,7 +37,7 @@ class JobOptions(OptionGroup, title="Job", kw_only=True):
         "After PROGRAM, if there is one, run what is typed in the ranks.",
         excludes=(
             *("--no-hook", "--emit", "--dry-run", "--check", "--watch", "--detach", "--stdin"),
-            *("--wrap", "--pdb", "--debugpy", "--max-restarts", "--min-hosts", "--num-hosts"),
+            *("--wrap", "--pdb", "--debugpy", "--max-restarts", "--num-hosts"),
         ),
         in_project=False,
         only_command="it reads a prompt; `session` has exec()",
@@ -273,13 +273,10 @@ class LimitOptions(OptionGroup, title="Limits and restarts", kw_only=True):
         f"{GRACE_S['TERM']:g}s after TERM or HUP, {GRACE_S['save']:g}s after a save",
         help="Time that ranks get to exit before they are killed.",
     )
-    on_rank_failure: Literal["stop", "continue", "restart"] | str = declare_option(
-        kinds.ON_RANK_FAILURE,
+    on_rank_failure: Literal["stop", "continue"] = declare_option(
+        kinds.make_choice_kind("stop", "continue"),
         default="stop",
-        excludes=("--preload", "--stdin", "--wrap", "--pdb", "--debugpy", "--profile"),
-        excludes_if="restart",
-        help="After a rank's failure stop the job, let the others continue, or start that rank "
-        "afresh, at most N times (3).",
+        help="After a rank's failure stop the job, or let the others continue.",
     )
     watch: tuple[str, ...] = declare_option(
         kinds.WATCHED,
@@ -302,23 +299,10 @@ class LimitOptions(OptionGroup, title="Limits and restarts", kw_only=True):
         default=0,
         help="Restart the whole job after a failure, at most N times.",
     )
-    restart_on: tuple[str, ...] = declare_option(
-        kinds.RESTART_ON,
-        default=("any",),
-        shown="any",
-        needs="--max-restarts N",
-        help="Restart only after a lost host, a signal that killed a rank, or any failure.",
-    )
     preempted_status: int | None = declare_option(
         kinds.STATUS,
         shown="as a signal's",
         help="Exit status of a job that was told to end and whose ranks all exited with 0.",
-    )
-    min_hosts: int | None = declare_option(
-        kinds.ONE_OR_MORE,
-        shown="all hosts",
-        needs="--max-restarts N",
-        help="Restart without lost and repeatedly failing hosts if at least N are left.",
     )
 
 

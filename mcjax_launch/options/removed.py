@@ -17,6 +17,9 @@ _REPLACED_BY = {
     "github": "annotations appear by themselves if GITHUB_ACTIONS=true",
     "profile_after": "use --profile DIR@30s",
     "setup_again": "--setup runs at each start",
+    "restart_on": "--max-restarts restarts after any failure, unless the job failed twice alike",
+    "min_hosts": "remove the lost host from --hosts and start the job again",
+    "on_rank_failure=restart": "use --max-restarts N, which restarts the whole job, or continue",
     "rehearse": "start the job in the background, sleep, and kill -TERM it, or one of its ranks",
 }
 

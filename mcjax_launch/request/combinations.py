@@ -107,11 +107,6 @@ def _check_output_paths(options: Options) -> None:
 
 
 def _check_contradictions(options: Options) -> None:
-    if options.min_hosts and isinstance(options.slices, int):
-        raise LaunchError(
-            f"--slices {options.slices} cannot be combined with --min-hosts: fewer ranks may not "
-            f"split into {options.slices} equal slices; try --slices host"
-        )
     if options.collapse == "always" and options.no_prefix:
         raise LaunchError("--collapse always cannot be combined with --no-prefix")
     if options.mtls == "on" and options.num_hosts and options.emit is None:

@@ -210,7 +210,6 @@ def check_pipe(job: Job) -> None:
     if job.num_processes == 1:
         runs_again = {
             "--max-restarts": job.max_restarts > 0,
-            "--on-rank-failure": job.on_rank_failure.startswith("restart"),
             "--watch": bool(job.watch),
         }
         why = next((f"without {option}" for option, is_given in runs_again.items() if is_given), "")

@@ -120,7 +120,6 @@ class RunState(Changing):
         preempted_status: exit status of a run that a signal ends and whose ranks all exit with 0;
             None for the usual status.
         host_lost: first loss of a host that the job outlived; None if there was none.
-        restarted: ranks that were started again after a failure.
 
     """
 
@@ -152,7 +151,6 @@ class RunState(Changing):
     ended_all: str = ""
     preempted_status: int | None = None
     host_lost: StopReason | None = None
-    restarted: set[int] = field(default_factory=set)
 
     _comparisons: dict[int, Comparison] = field(default_factory=dict)  # by turn
     _events: int = 0
@@ -261,13 +259,6 @@ class RunState(Changing):
         if not self.survives:
             self.activity.failed_at = at
 
-    def restart_rank(self, rank: int, at: float) -> None:
-        """Record that a failed rank is restarted: its record begins anew."""
-        self.tails.forget(rank)
-        self.ranks[rank] = RankRun(rank, self.ranks[rank].host, share=self.ranks[rank].share)
-        self.restarted.add(rank)
-        self.activity.active_at = at
-
     @property
     def failed_early(self) -> bool:
         """True if a rank has failed, and no rank has joined the JAX job."""
@@ -277,10 +268,9 @@ class RunState(Changing):
 
     @property
     def has_outlived_failure(self) -> bool:
-        """True if the job goes on after a rank's failure, with or without that rank."""
+        """True if the job goes on after a rank's failure."""
         runs = self.ranks.values()
-        has_failed = any(run.failed or run.process.lost for run in runs)
-        return self.survives and (has_failed or bool(self.restarted))
+        return self.survives and any(run.failed or run.process.lost for run in runs)
 
     def record_stop(self, stop: StopReason, at: float) -> None:
         """Record the reason to end the job; a later reason replaces it, but not its time."""

@@ -56,7 +56,6 @@ def _collect_values(submission: Submission) -> template.Values:
         "name": submission.name,
         "hosts": submission.num_hosts,
         "several_hosts": submission.num_hosts > 1,
-        "min_hosts": submission.min_hosts,
         "ranks": submission.procs_per_host,
         "slots": slots,
         "several_slots": slots > 1,

@@ -148,7 +148,6 @@ def _check_for_pods(submission: Submission) -> None:
             "pods do not have this machine's files; leave out --env-file, and set the variables in "
             "the manifest, from a Secret",
         ),
-        (submission.min_hosts, "a job needs all its pods; leave out --min-hosts"),
         (
             submission.engine_option,
             "--engine-option is for batch scripts; change the manifest with kubectl patch or "

@@ -6,7 +6,6 @@
 #SBATCH --time={time}
 #SBATCH --requeue  # if max_restarts
 ## Keeps the allocation when a node fails.
-#SBATCH --no-kill  # if min_hosts
 #SBATCH {options}
 
 exec {command}

@@ -48,8 +48,6 @@ class ProtocolState:
         """Record a message that the launcher sends, because it changes which answers are legal."""
         if isinstance(message, messages.Start):
             self._ranks = frozenset(order.process_id for order in message.ranks)
-        elif isinstance(message, messages.StartAgain):
-            self._exited.discard(message.rank.process_id)
         elif isinstance(message, Question):
             self._asked.append(message)
 

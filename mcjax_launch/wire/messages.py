@@ -190,8 +190,7 @@ class Start(ToAgent):
         sample_every_s: seconds between reports of processor time and memory; 0 for no reports.
         grace_s, term_grace_s: seconds between asking ranks to end and killing them, after a
             failure, or if a signal ends the agent.
-        on_failure: if a rank fails: "stop" ends the other ranks, with "continue" they go on, and
-            with "restart" the launcher decides whether the failed rank starts again.
+        on_failure: if a rank fails: "stop" ends the other ranks, with "continue" they go on.
 
     """
 
@@ -205,12 +204,6 @@ class Start(ToAgent):
     grace_s: float
     term_grace_s: float
     on_failure: str = "stop"
-
-
-class StartAgain(ToAgent):
-    """Order to restart a failed rank whose process has ended."""
-
-    rank: RankOrder
 
 
 class Credit(ToAgent, ToLauncher):

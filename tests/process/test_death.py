@@ -263,28 +263,26 @@ def test_killed_agent_ends_the_job(jobs: Jobs, victim: str) -> None:
 IMPORTS_JAX = "import jax.distributed, os, time; print('ready pid', os.getpid(), flush=True)"
 IGNORES = "import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN)"
 LASTS = f"{IGNORES}; {IMPORTS_JAX}; time.sleep(1000)"
-RESTARTS = f"{IMPORTS_JAX}; os.environ.get('MCJAX_RANK_RESTART') or os._exit(3); time.sleep(1000)"
 
 
 @pytest.mark.only_linux("parent-death signals")
 @pytest.mark.parametrize(
-    ("options", "ready", "program"),
+    ("options", "program"),
     [
-        (("--preload", "none"), 2, bash(f"trap '' TERM; {WAIT}")),
-        (("--preload", "none", "--no-hook"), 2, (sys.executable, "-c", LASTS)),
-        (("--preload", "json"), 2, (sys.executable, "-c", LASTS)),
-        (("--preload", "none", "--on-rank-failure", "restart"), 4, (sys.executable, "-c", RESTARTS)),
+        (("--preload", "none"), bash(f"trap '' TERM; {WAIT}")),
+        (("--preload", "none", "--no-hook"), (sys.executable, "-c", LASTS)),
+        (("--preload", "json"), (sys.executable, "-c", LASTS)),
     ],
-    ids=["spawned", "without hook", "forked", "spawned again"],
+    ids=["spawned", "without hook", "forked"],
 )  # fmt: skip
 def test_ranks_die_with_launcher_agent_and_guardian(
-    jobs: Jobs, tmp_path: Path, options: tuple[str, ...], ready: int, program: tuple[str, ...]
+    jobs: Jobs, tmp_path: Path, options: tuple[str, ...], program: tuple[str, ...]
 ) -> None:
     """Nobody is left who could end the ranks: the kernel kills them, also if they ignore SIGTERM."""
     make_stand_in(tmp_path)
     env = {"PYTHONPATH": str(tmp_path)}
     running = jobs.start("-n", 2, *options, *program, env=env)
-    running.read_until("ready", ready)
+    running.read_until("ready", 2)
     killed = (running.guardian.pid, running.process.pid, running.agent.pid)
     for pid in killed[:2]:  # they cannot act on the death of the others
         os.kill(pid, signal.SIGSTOP)

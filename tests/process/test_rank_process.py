@@ -8,32 +8,26 @@ from jobs import LAUNCHER, PORTABLE, Jobs
 from remote import FAKE_SSH
 
 import mcjax_launch
-from mcjax_launch.wire.timers import SCALE
 
-# Fails in its first life, if that is not its last.
 PROGRAM = """
 import os, signal, sys
 unseen = "mine" not in sys.modules
 import mine
-rank, again = os.environ["JAX_PROCESS_ID"], "MCJAX_RANK_RESTART" in os.environ
-if "fail" in sys.argv and not again:
-    sys.exit(1)
+rank = os.environ["JAX_PROCESS_ID"]
 alarm = signal.alarm(0)
 group = "/proc/self/autogroup"
 shown = open(group).read().split()[-1] if os.path.exists(group) else None
 forked = unseen and mine.by != os.getpid()
 nice = os.getpriority(os.PRIO_PROCESS, 0)
 print(*(f"{name}={value}" for name, value in dict(
-    rank=rank, again=again, forked=forked, nice=nice, group=shown or nice, alarm=alarm).items()))
+    rank=rank, forked=forked, nice=nice, group=shown or nice, alarm=alarm).items()))
 """
-AGAIN = ["--on-rank-failure", "restart", "--preload"]
-#: Options and arguments, and whether ranks are started again, and forked.
+#: Options, and whether ranks are forked.
 WAYS = {
-    "spawned": (["--preload", "none"], [], False, False),
-    "forked": (["--preload", "mine"], [], False, True),
-    "wrapped": (["--preload", "none", "--wrap", "env A=1"], [], False, False),
-    "spawned again": ([*AGAIN, "none"], ["fail"], True, False),
-    "forked elsewhere": (["--preload", "mine", "--via", FAKE_SSH], [], False, True),
+    "spawned": (["--preload", "none"], False),
+    "forked": (["--preload", "mine"], True),
+    "wrapped": (["--preload", "none", "--wrap", "env A=1"], False),
+    "forked elsewhere": (["--preload", "mine", "--via", FAKE_SSH], True),
 }
 
 
@@ -53,12 +47,12 @@ def seen(
     **environ: str,
 ) -> list[str]:
     """What two ranks see that are started in this way; nothing else is printed."""
-    words, arguments, again, forked = WAYS[way]
+    words, forked = WAYS[way]
     where = ["--hosts", "a:2"] if "--via" in words else ["-n", 2]
-    command = ["--no-prefix", *where, *words, *options, "program.py", *arguments]
-    ended = jobs.run(*command, launcher=launcher, cwd=folder, env={SCALE: "0.1", **environ})
+    command = ["--no-prefix", *where, *words, *options, "program.py"]
+    ended = jobs.run(*command, launcher=launcher, cwd=folder, env=environ)
     assert ended.status == 0, ended.stderr
-    begins = [f"rank={rank} again={again} forked={forked and not PORTABLE} " for rank in range(2)]
+    begins = [f"rank={rank} forked={forked and not PORTABLE} " for rank in range(2)]
     lines = sorted(ended.stdout.splitlines())
     assert [line[: len(begin)] for line, begin in zip(lines, begins, strict=True)] == begins
     return [line[len(begin) :] for line, begin in zip(lines, begins, strict=True)]

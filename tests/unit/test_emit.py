@@ -280,7 +280,6 @@ def test_pods_get_more_time_to_start(given: dict[str, Any], has: bool) -> None:
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
-        ({"min_hosts": 1}, "a job needs all its pods; leave out --min-hosts"),
         ({"engine_option": ("pod.x=1",)}, "--emit jobset: --engine-option is for batch scripts; "),
         ({"image": None}, "needs --image: an image with mcjax-launch and JAX"),
         ({"namespace": "Bad_NS"}, "--namespace Bad_NS: use a-z, 0-9 and '-', at most 63 "),

@@ -304,13 +304,6 @@ def test_activity_of_the_last_rank_is_mentioned() -> None:
     assert told.notes == [late]
 
 
-def test_restarted_rank_is_not_late() -> None:
-    told = Told([*join(3), *ends(2, -9), 60.0], survives=True)
-    told.state.restart_rank(2, told.now)
-    told.happens(call(2))
-    assert told.notes == []
-
-
 def test_no_advice_during_debugging() -> None:
     told = Told([call(0), call(2)])
     told.state.pause.begin(5.0)

@@ -84,9 +84,7 @@ class Agent:
     @property
     def is_trusted(self) -> bool:
         """Whether it has said nothing malformed so far; else its host is lost."""
-        trusted = not any(link.ended for link in self._launcher.links)
-        assert trusted or [host.name for host in self._launcher.lost] == [LOCAL]
-        return trusted
+        return not any(link.ended for link in self._launcher.links)
 
     def close(self) -> None:
         for link in self._launcher.links:

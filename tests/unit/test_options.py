@@ -106,8 +106,8 @@ WRONG = {
     "-x A-B=1 true": "-x A-B=...: 'A-B' is not a valid variable name",
     "--debugpy 65535 -n 2 a.py": "--debugpy 65535: the last rank's port would be 65536; the highest "
     "is 65535",
-    "--on-rank-failure restart --pdb 0 a.py": "--on-rank-failure restart cannot be combined with --pdb",
-    "--on-rank-failure restart:1 --stdin all a.py": "--on-rank-failure restart cannot be combined with --stdin",
+    "--on-rank-failure restart:1 a.py": "--on-rank-failure: 'restart:1' was removed: use --max-restarts N, which "
+    "restarts the whole job, or continue",
     "--verify-spmd --on-rank-failure continue a.py": "--verify-spmd cannot be combined with --on-rank-failure: ranks that go on run other programs",
     "--verify-spmd --no-hook true": "--verify-spmd cannot be combined with --no-hook",
     "--collapse always --no-prefix true": "--collapse always cannot be combined with --no-prefix",
@@ -116,7 +116,6 @@ WRONG = {
     "hosts file, --procs-per-host K)",
     "-q -v true": "-q cannot be combined with -v",
     "--host-rank 1 true": "--host-rank needs --num-hosts N and --coordinator HOST:PORT",
-    "--min-hosts 1 true": "--min-hosts needs --max-restarts N",
     "--name x true": "--name needs --emit KIND",
     "--via ssh true": "--via ssh: no hosts to reach; name them with --hosts",
     "-n 4 --procs-per-host 2 true": "--procs-per-host 2: this machine alone cannot take -n 4; add "

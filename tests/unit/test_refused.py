@@ -114,7 +114,6 @@ REFUSED: dict[str, str | tuple[str, int]] = {
     "--slices 0 echo": "--slices: '0' is not auto, one, host or a number",
     "--slices x echo": "--slices: 'x' is not auto, one, host or a number",
     "--slices 3 -n 4 echo": "--slices 3: 4 ranks cannot be split into 3 equal slices; choose a divisor of 4",
-    "--slices 1 --max-restarts 1 --min-hosts 1 echo": "--slices 1 cannot be combined with --min-hosts",
     "a.ipynb": "a.ipynb is a notebook: make a.py of it with `jupyter nbconvert --to script a.ipynb`, or run its cells with %%mcjax",
     "-n 2 a.py x : -n 2 b.py": "a.py ... : -n ...: a job runs one program in all ranks; let that program choose what to do by JAX_PROCESS_ID",
     # one launcher per host

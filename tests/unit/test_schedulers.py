@@ -4,9 +4,6 @@ import pytest
 
 from mcjax_launch.errors import LaunchError
 from mcjax_launch.job.hosts import Host
-from mcjax_launch.job.job import Job
-from mcjax_launch.launcher import restarts
-from mcjax_launch.launcher.restarts import drop_hosts
 from mcjax_launch.launcher.timers import compute_pause_s
 from mcjax_launch.machine import known_schedulers
 from mcjax_launch.options.options import Options
@@ -108,20 +105,6 @@ def test_default_name_follows_from_the_program() -> None:
         "./run.sh": "run-sh",
     }
     assert {program: make_default_name(program) for program in names} == names
-
-
-def test_fewer_hosts_have_fewer_ranks() -> None:
-    a, b, c = (Host(name=name, slots=2) for name in "abc")
-    job = Job(program=("x",), num_processes=5, python="p", chdir="/")
-    job = job.copy_with(min_hosts=2)
-    smaller, left = drop_hosts(job, [a, b, c], {b})
-    assert (smaller.num_processes, [h.name for h in left]) == (4, ["a", "c"])
-    assert drop_hosts(job.copy_with(num_processes=3), [a, b, c], {b})[0].num_processes == 3
-    said = "--min-hosts: continuing without host b: 4 ranks on 2 hosts"
-    assert restarts.describe_dropped_hosts(["b"], smaller, left) == said
-    assert drop_hosts(job, [a, b, c], {a, b}) == (job, [a, b, c])
-    job = job.copy_with(min_hosts=None)
-    assert drop_hosts(job, [a, b, c], {b}) == (job, [a, b, c])
 
 
 @pytest.mark.parametrize(

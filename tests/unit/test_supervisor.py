@@ -127,26 +127,6 @@ GOING_ON: Histories = {
         ("on_rank_exit", (1, -9, 3.1), []),
         ("expire", (3.1 + LINGER_S,), [KillRank(1)]),
     ],
-}
-#: And where it may be started again.
-STARTED_AGAIN: Histories = {
-    "the host is kept for it": [
-        ("on_rank_exit", (0, 0, 1.0), []),
-        ("on_rank_exit", (1, 3, 1.0), []),
-        ("on_last_child_end", (), []),
-        ("on_rank_start", (1,), None),
-        ("expire", (1.0 + LINGER_S,), []),
-        ("on_rank_exit", (1, 0, 9.0), []),
-        ("on_last_child_end", (), DONE),
-    ],
-    "a failure that was told, and an exit with 0": [
-        ("on_early_failure", (1, 1.0), []),
-        ("on_rank_exit", (1, 0, 1.1), []),
-        ("on_rank_exit", (0, 0, 1.1), []),
-        ("on_last_child_end", (), []),
-        ("stop", (TERM, 2.0, 2.0), [SignalRanks(TERM)]),
-        ("on_last_child_end", (), DONE),
-    ],
     "a stop spares who has failed, for it ends by itself": [
         ("on_early_failure", (1, 1.0), []),
         ("stop", (TERM, 2.0, 1.1), [SignalRanks(TERM, frozenset([1]))]),
@@ -155,7 +135,7 @@ STARTED_AGAIN: Histories = {
 }
 
 
-HISTORIES = {"stop": ENDING, "continue": GOING_ON, "restart": STARTED_AGAIN}
+HISTORIES = {"stop": ENDING, "continue": GOING_ON}
 
 
 @pytest.mark.parametrize(

@@ -14,9 +14,8 @@ _MUCH = 3
 
 def joined_late(view: View) -> Iterator[Finding]:
     """Find a rank that called initialize() long after all other ranks, and its position before."""
-    # Later programs of a rank, and a rank that is started again, have their own times.
-    again = view.state.restarted
-    runs = [run for run in view.runs if not run.membership.turn and run.process_id not in again]
+    # Later programs of a rank have their own times.
+    runs = [run for run in view.runs if not run.membership.turn]
     calls = ((run.membership.joining_at, run.process_id) for run in runs)
     called = sorted((at, rank) for at, rank in calls if at is not None)
     if len(called) < len(view.runs) or len(called) < 2:

@@ -11,8 +11,7 @@ from mcjax_launch.diagnosis.waits.words import describe_wait
 
 _CPU_COLLECTIVES = (
     "on CPU a collective with a rank that has died does not end: "
-    f"-x XLA_FLAGS={TIMEOUT_FLAG}20 makes it an error, unless the program sets XLA_FLAGS itself; "
-    "a restarted rank cannot take part in one"
+    f"-x XLA_FLAGS={TIMEOUT_FLAG}20 makes it an error, unless the program sets XLA_FLAGS itself"
 )
 _ONE_FOLDER = (
     "when saving, Orbax's processes wait for one another, and for what one of them creates: give "

@@ -49,8 +49,6 @@ def find_reason_against(job: Job, hosts: Sequence[Host]) -> str:
         return "no host has two ranks"
     if why := find_obstacle(job):
         return why
-    if job.on_rank_failure.startswith("restart"):
-        return "a failed rank is restarted"
     is_here = any(host.is_local and not host.chdir for host in hosts)
     if is_here and job.is_python and not job.module:
         return _find_reason_against_file(os.path.join(job.chdir, job.program[0]))

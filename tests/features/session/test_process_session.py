@@ -491,7 +491,7 @@ def test_idle_ranks_do_not_stall() -> None:
             ranks.exec(SLEEPS)
 
 
-@pytest.mark.parametrize("keyword", ["max_restarts", "min_hosts", "num_hosts"])
+@pytest.mark.parametrize("keyword", ["max_restarts", "num_hosts"])
 def test_session_refuses_to_lose_its_state(keyword: str) -> None:
     with pytest.raises(TypeError, match=f"'{keyword}' is not for sessions"):
         session(**{keyword: 2})
