@@ -69,7 +69,7 @@ _ADVISED = {
     "use --max-restarts N": "restart restarts retries requeue",
     # sbatch's, which are not srun's alone
     "use --name NAME, with --emit slurm": "job-name J",
-    "use --stdin RANKS < FILE": "input i",
+    "use --stdin < FILE": "input i",
     _IN_A_SCRIPT.format("--account=VALUE"): "A",
     _IN_A_SCRIPT.format("--partition=VALUE"): "p",
     _IN_A_SCRIPT: "exclusive",

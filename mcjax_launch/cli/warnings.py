@@ -70,10 +70,10 @@ def find_warnings(
         yield from _find_unmatched_patterns(options.env, environ)
     values = (text.partition("=")[2] for text in options.env)
     texts = [*options.program, *options.wrap, *values]
-    if options.stdin is None and _reads_stdin(options.program):
+    if not options.stdin and _reads_stdin(options.program):
         yield (
             f"{' '.join(options.program)} reads its standard input, which is empty in ranks; "
-            "--stdin 0 gives rank 0 the launcher's, --stdin all gives it to each rank"
+            "--stdin gives rank 0 the launcher's"
         )
     for word, near in placeholders.find_misspelt(texts):
         yield f"{{{word}}} is not a placeholder; did you mean {{{near}}}?"

@@ -51,7 +51,7 @@ def list_used(job: "Job") -> "list[str]":
         "profile": job.profile is not None,
         "session": job.has_calls,
         "setup": job.setup is not None,
-        "stdin": bool(job.stdin),
+        "stdin": job.stdin,
     }
     return [name for name, is_used in uses.items() if is_used]
 

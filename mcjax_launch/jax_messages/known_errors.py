@@ -98,7 +98,7 @@ class KnownError(enum.Enum):
     )
     STDIN_EMPTY = (
         ["EOFError: EOF when reading a line"],
-        "ranks have no standard input: input() and getpass() need --stdin RANKS|all",
+        "ranks have no standard input: input() and getpass() need --stdin, which rank 0 gets",
     )
     NO_DEBUGPY = (
         ["No module named debugpy"],

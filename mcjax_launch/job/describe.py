@@ -16,7 +16,7 @@ from mcjax_launch.job.plan import Plan, Rank, make_plan
 from mcjax_launch.machine import gpus as wire_gpus
 from mcjax_launch.machine import rank_environ
 from mcjax_launch.options.options import Options
-from mcjax_launch.ranks import format_count, format_ranges, format_ranks
+from mcjax_launch.ranks import format_count, format_ranges
 from mcjax_launch.wire.address import LOOPBACK, TPU_PORTS, join_address, split_address
 from mcjax_launch.wire.messages import HostFacts, Tpu, VisibleGpus
 
@@ -108,8 +108,7 @@ def _describe_files(job: Job) -> Iterator[str]:
         command = shlex.quote(job.setup)
         yield f"before, on each host: {command}, which may change its variables and Python"
     if job.stdin:
-        read = "read" if len(job.stdin) > 1 else "reads"
-        yield f"{format_ranks(job.stdin)} {read} the launcher's standard input"
+        yield "rank 0 reads the launcher's standard input"
 
 
 def _assume_gpus(job: Job, host: Host, found: VisibleGpus) -> VisibleGpus:

@@ -38,7 +38,6 @@ class Job(Options, kw_only=True):
     coordinator_name: str = ""  # of that host, if ranks are to look it up; else ""
     mtls_reason: str = ""  # why mtls is "off" though not by the user, in words
     hook: bool = True
-    stdin: frozenset[int] = frozenset()  # the ranks that get the launcher's standard input
     wrappers: tuple[Wrapper, ...] = ()  # of ranks that run under other commands
     has_calls: bool = False  # its ranks make calls of the program that has started the launcher
     pdb: frozenset[int] = frozenset()  # the ranks in which an exception opens a debugger

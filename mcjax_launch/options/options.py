@@ -67,12 +67,10 @@ class JobOptions(OptionGroup, title="Job", kw_only=True):
         kinds.make_choice_kind("torch"),
         help="Also set RANK, WORLD_SIZE, LOCAL_RANK, MASTER_ADDR, MASTER_PORT and others.",
     )
-    stdin: frozenset[int] | Literal["all"] | None = declare_option(
-        kinds.SOME_RANKS,
+    stdin: bool = declare_flag(
+        "Give rank 0 the launcher's standard input.",
         only_command="standard input is the calling program's",
         in_project=False,
-        shown="none",
-        help="Give these ranks the launcher's standard input, all of it to each.",
     )
     wrap: tuple[str, ...] = declare_option(
         kinds.WRAPPERS,

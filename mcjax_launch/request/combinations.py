@@ -24,6 +24,8 @@ FOR_CHECK = frozenset(
     | {"grace"}
 )
 # Options that name what the launcher writes.
+# Values that --stdin took before.
+_RANKS = re.compile("all|none|[0-9][0-9,-]*")
 _WRITTEN = ("events", "report", "log_dir", "profile", "compile_cache")
 
 
@@ -113,6 +115,11 @@ def _check_contradictions(options: Options) -> None:
         raise LaunchError("--mtls on needs one launcher for all hosts: leave out --num-hosts")
     if options.debugpy is not None:
         _check_debugpy(options, options.debugpy)
+    if options.stdin and options.program and _RANKS.fullmatch(options.program[0]):
+        raise LaunchError(
+            f"--stdin {options.program[0]}: takes no ranks any more: rank 0 gets the launcher's "
+            "standard input, and a file is read by each rank itself"
+        )
     if options.stdin and options.hosts == "-":
         raise LaunchError("--hosts - reads standard input itself: with --stdin, name a file")
 

@@ -38,7 +38,6 @@ def make_job(options: Options, hosts: Sequence[Host], here: ThisMachine) -> Job:
         "python_given": options.python is not None,
         "chdir_given": options.chdir is not None,
         "hook": not options.no_hook,
-        "stdin": _expand_ranks("--stdin", options.stdin, num_processes),
         "wrappers": _parse_wrappers(options, num_processes),
         "pdb": _expand_ranks("--pdb", options.pdb, num_processes),
         "record": options.report is not None,

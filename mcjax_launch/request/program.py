@@ -184,7 +184,7 @@ def advise_missing_program(program: Sequence[str], module: bool, sync: Sequence[
 
 # Basenames of commands that run the file in their first argument, without a version.
 _INTERPRETERS = ("python", "sh", "bash", "dash", "zsh", "fish")
-#: Names of standard input, which --stdin gives to every rank.
+#: Names of standard input.
 STDIN = ("-", "/dev/stdin", "/dev/fd/0")
 
 

@@ -63,12 +63,12 @@ FILES = {
     "cookbook.md: pytest --mcjax-compile-cache compiled:1G": {"test_marked.py": MARKED},
     "python.md: pytest --mcjax-compile-cache .mcjax-compiled:500M": {"test_sum.py": MARKED},
     "cookbook.md: mcjax-launch -n 4 --profile traces train.py": {"train.py": LONG},
-    "cookbook.md: mcjax-launch -n 4 --stdin 0 chat.py": {
+    "cookbook.md: mcjax-launch -n 4 --stdin chat.py": {
         "train.py": "import sys\nprint(len(sys.stdin.readlines()), 'lines')\n"
     },
 }
 INPUT = {
-    "cookbook.md: mcjax-launch -n 4 --stdin 0 chat.py": "hello\n",
+    "cookbook.md: mcjax-launch -n 4 --stdin chat.py": "hello\n",
 }
 STATUS = {  # of others it is 0, or what --preempted-status says
     "failures.md: mcjax-launch -n 3 -d 1 fails.py": 1,

@@ -128,7 +128,7 @@ def test_parser_of_grid_engine_accepts_the_script(cluster: Cluster, tmp_path: Pa
 def test_grid_engine_passes_slots_and_streams_both_ways(cluster: Cluster, tmp_path: Path) -> None:
     """Of more than Grid Engine's own connection takes."""
     (tmp_path / "in").write_bytes(bytes(3 << 20))
-    run = f"{' '.join(LAUNCHER)} --stdin all wc -c < in"
+    run = f"{' '.join(LAUNCHER)} --stdin wc -c < in"
     cluster.submit(tmp_path, script(run), "-pe", "mpi", "3")
     cluster.wait()
     shown = (tmp_path / "out").read_text()

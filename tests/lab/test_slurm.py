@@ -126,7 +126,7 @@ def test_own_srun_command_of_the_user_works(jobs: Jobs, cluster: Cluster) -> Non
 
 def test_batch_script_passes_its_input_on(jobs: Jobs, cluster: Cluster, tmp_path: Path) -> None:
     (tmp_path / "in").write_text("from a file\n")
-    options = ["--num-hosts", 2, "--engine-option", f"--input={tmp_path}/in", "--stdin", 1]
+    options = ["--num-hosts", 2, "--engine-option", f"--input={tmp_path}/in", "--stdin"]
     submit(cluster, tmp_path, *options, "cat")
     cluster.idle()
     assert (tmp_path / "job.out").read_text() == "[1 jh2] from a file\n"

@@ -120,7 +120,7 @@ def test_jobs_are_listed_for_people_and_programs(detached: DetachedJobs, tmp_pat
 def test_stdin_from_a_file_is_handed_on(detached: DetachedJobs, tmp_path: Path) -> None:
     (tmp_path / "input").write_text("typed\n")
     with open(tmp_path / "input") as file:
-        job_id = detached.start("--stdin", "all", "cat", stdin=file.fileno())
+        job_id = detached.start("--stdin", "cat", stdin=file.fileno())
     assert "[0] typed\n" in detached.attach(job_id).stdout
 
 

@@ -40,7 +40,7 @@ def test_unhandled_error_is_reported_when_another_rank_fails(
     program, told = LOST[name]
     program = START + f"if odd:\n exec({program!r})\n done = open('done', 'w')\n sys.stdin.read()\n"
     program += "else:\n import time\n while not os.path.exists('done'): time.sleep(0.01)\n raise KeyError('label')"
-    words = ["-n", 2, "--stdin", "1", "--grace", "0.2", sys.executable, "-c", program]
+    words = ["-n", 2, "--stdin", "--grace", "0.2", sys.executable, "-c", program]
     ended = jobs.run(*words, cwd=tmp_path, env={"PYTHONPATH": str(tmp_path)})
     assert ended.status == 1, ended.stderr
     assert ended.report.startswith("rank 0 failed: KeyError: 'label'\n")

@@ -20,7 +20,6 @@ OFFERED = {
     "-C ": FOLDER,
     "--log-dir=lo": FOLDER,
     "--report ": FILE,
-    "--stdin ": ["all", "none", "0"],
     "--pdb=a": ["all"],
     # A value that may be left out.
     "-n 2 --pdb 1 ": FILE,

@@ -59,8 +59,7 @@ GIVEN = {
     "--color auto --max-restarts 0 a.py": "--color auto --max-restarts 0 -- a.py",
     "--timeout 0 --grace 1m a.py": "--timeout 0 --grace 60 -- a.py",
     "a.py -n 4": "-- a.py -n 4",
-    "--stdin 2,0,1 a.py": "--stdin 0-2 -- a.py",
-    "--stdin none a.py": "--stdin none -- a.py",
+    "--stdin a.py": "--stdin -- a.py",
     "--preload jax,flax.linen a.py": "--preload jax,flax.linen -- a.py",
     "--wrap env --wrap 0:ltrace a.py": "--wrap env --wrap 0:ltrace -- a.py",
 }
@@ -93,7 +92,8 @@ WRONG = {
     "--quiet=1 a.py": "--quiet: does not take a value",
     "--color red a.py": "--color: 'red' is not one of 'auto', 'always', 'never'",
     "--timeout 5x a.py": "--timeout: '5x' is not a duration: write 90, 90s, 5m, 1h30m or 1d",
-    "--stdin every a.py": "--stdin: 'every' is not a set of ranks: write 0 or 0,4-7",
+    "--stdin 0,2 a.py": "--stdin 0,2: takes no ranks any more: rank 0 gets the launcher's standard "
+    "input, and a file is read by each rank itself",
     "--wrap 0: a.py": "--wrap: '0:' names no command: write 'strace -f' or '0:gdb -ex run --args'",
     "--wrap 'env a.py": """--wrap: "'env": no closing quotation""",
     "--profile x --no-hook a.py": "--profile cannot be combined with --no-hook",
@@ -111,7 +111,7 @@ WRONG = {
     "--verify-spmd --on-rank-failure continue a.py": "--verify-spmd cannot be combined with --on-rank-failure: ranks that go on run other programs",
     "--verify-spmd --no-hook true": "--verify-spmd cannot be combined with --no-hook",
     "--collapse always --no-prefix true": "--collapse always cannot be combined with --no-prefix",
-    "--hosts - --stdin 0 true": "--hosts - reads standard input itself: with --stdin, name a file",
+    "--hosts - --stdin true": "--hosts - reads standard input itself: with --stdin, name a file",
     "--hosts a:1 -n 2 true": "-n 2: the hosts have 1 slot; add hosts or slots (slots=K in the "
     "hosts file, --procs-per-host K)",
     "-q -v true": "-q cannot be combined with -v",

@@ -67,7 +67,7 @@ REFUSED: dict[str, str | tuple[str, int]] = {
     # --watch
     "--watch --dry-run train.py": "--watch cannot be combined with --dry-run",
     "--watch --emit slurm train.py": "--watch cannot be combined with --emit",
-    "--watch --stdin all train.py": "--watch cannot be combined with --stdin: it can be read",
+    "--watch --stdin train.py": "--watch cannot be combined with --stdin: it can be read",
     "--check --watch": "--check cannot be combined with --watch",
     "--watch true": "--watch: true names no file here; name one: --watch=PATH",
     "--watch=no/such train.py": "--watch no/such: no such file or directory",
@@ -108,7 +108,6 @@ REFUSED: dict[str, str | tuple[str, int]] = {
     "--nice=20 true": "--nice: '20' is ",
     "--nice=high true": "--nice: 'high' is ",
     "--show 4 -n 4 echo": "--show 4: no such rank; the job has ranks 0-3",
-    "--stdin 0-4 -n 1 echo": "--stdin 4: no such rank; the job has rank 0",
     "--wrap 0,4:env -n 4 echo": "--wrap 4: no such rank; the job has ranks 0-3",
     "--coordinator h:port echo": "--coordinator h:port: write HOST or HOST:PORT",
     "--slices 0 echo": "--slices: '0' is not auto, one, host or a number",

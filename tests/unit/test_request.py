@@ -122,23 +122,13 @@ def test_grid_engine_without_a_parallel_environment_has_one_slot() -> None:
         slots("-n 2 a.py", environ)
 
 
-def test_ranks_that_read_stdin_are_parsed() -> None:
-    def taking(words: str) -> frozenset[int]:
-        return make_job(options(f"-n 4 {words} a.py"), [], HERE).stdin
-
-    assert taking("") == taking("--stdin none") == frozenset()
-    assert taking("--stdin all") == {0, 1, 2, 3}
-    assert taking("--stdin 1,3") == {1, 3}
-
-
 def test_dry_run_names_the_rank_that_reads_stdin() -> None:
     def shown(words: str) -> str:
         given = options(f"-n 2 {words} cat")
         hosts = find_hosts(given, {})
         return format_dry_run(make_job(given, hosts, HERE), hosts, {}, VisibleGpus())
 
-    assert "# rank 1 reads the launcher's standard input\n" in shown("--stdin 1")
-    assert "# ranks 0-1 read the launcher's standard input\n" in shown("--stdin all")
+    assert "# rank 0 reads the launcher's standard input\n" in shown("--stdin")
     assert "input" not in shown("")
 
 

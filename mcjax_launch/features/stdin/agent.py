@@ -1,4 +1,4 @@
-"""Writing of the launcher's standard input to the ranks of this host that read it."""
+"""Writing of the launcher's standard input to rank 0."""
 
 from __future__ import annotations
 
@@ -9,19 +9,19 @@ from ...agent.part import AgentPart
 from ...machine.loop import GONE, HANG_UP, WRITE
 from ...wire.frames import Raw
 from ...wire.messages import Credit
-from .messages import INPUT_WINDOW, NAME, InputEnds, InputRanks
+from .messages import INPUT_WINDOW, NAME, InputEnds
 
 TYPE_CHECKING = False  # as typing's own, without importing it: an agent's start is waited for
 if TYPE_CHECKING:
     from ...agent.part import HostAgent
     from ...wire.codec import Message
 
-# Bytes that ranks must have read before a message reports them.
+# Bytes that the rank must have read before a message reports them.
 _PORTION = INPUT_WINDOW // 4
 
 
-class Inputs(AgentPart, RankInput):
-    """Part that writes input to each rank's pipe, and reports how much all of them have read.
+class Input(AgentPart, RankInput):
+    """Part that writes input to rank 0's pipe, and reports how much the rank has read.
 
     The launcher bounds the data held here: it sends at most INPUT_WINDOW bytes ahead.
     """
@@ -31,85 +31,71 @@ class Inputs(AgentPart, RankInput):
         agent.streams.input = self
         self._loop = agent.loop
         self._send = agent.link.send
-        self._ranks: tuple[int, ...] = ()
-        self._pipes: dict[int, bytearray] = {}  # what is not yet written to each pipe
+        self._fd = -1  # the writing end of rank 0's pipe
+        self._left = bytearray()  # what is not yet written to it
         self._unreported = 0  # bytes received, and not yet reported as read
         self._ended = False
 
     def on_message(self, message: Message | Raw) -> None:
-        """Pass input on, or record the ranks that read it."""
+        """Pass input on."""
         if isinstance(message, Raw):
             self._unreported += len(message.payload)
-            self._pass_on(message.payload)
-        elif isinstance(message, InputRanks):
-            self._ranks = message.ranks
+            self._left += message.payload
         elif isinstance(message, InputEnds):
             self._ended = True
-            self._pass_on(b"")
+        else:
+            return
+        self._write()
 
     def open(self, rank: int) -> int | None:
-        """Make a rank's pipe; return the rank's end, None if the rank reads no input.
+        """Make rank 0's pipe; return the rank's end, None for other ranks.
 
         Raises:
             OSError: too many files are open.
 
         """
-        if rank not in self._ranks:
+        if rank != 0:
             return None
-        theirs, fd = os.pipe()
-        os.set_blocking(fd, False)
-        self._pipes[fd] = bytearray()
+        theirs, self._fd = os.pipe()
+        os.set_blocking(self._fd, False)
         # Nothing to write yet.
-        self._loop.watch(fd, HANG_UP, lambda ready: self._on_ready(fd, ready))
+        self._loop.watch(self._fd, HANG_UP, self._on_ready)
         return theirs
 
-    def _pass_on(self, piece: bytes) -> None:
-        """Write a piece to all pipes; close them at the end."""
-        for fd, left in list(self._pipes.items()):
-            left += piece
-            if left or self._ended:
-                self._write(fd)
-        self._report_taken()
-
-    def _on_ready(self, fd: int, ready: int) -> None:
+    def _on_ready(self, ready: int) -> None:
         if ready & GONE:
-            self._close(fd)
+            self._close()
         else:
-            self._write(fd)
-        self._report_taken()
+            self._write()
 
-    def _write(self, fd: int) -> None:
-        """Write as many bytes as a pipe has room for; the loop reports when there is more room."""
-        left = self._pipes[fd]
+    def _write(self) -> None:
+        """Write as many bytes as the pipe has room for; the loop reports when there is more."""
+        if self._fd < 0:
+            return
         try:
-            del left[: os.write(fd, left)]
+            del self._left[: os.write(self._fd, self._left)]
         except BlockingIOError:
             pass
         except OSError:  # the rank has closed its end, or has ended
-            self._close(fd)
+            self._close()
             return
-        if self._ended and not left:
-            self._close(fd)
-        else:
-            events = WRITE if left else 0
-            self._loop.watch(fd, events, lambda ready: self._on_ready(fd, ready))
-
-    def _close(self, fd: int) -> None:
-        self._loop.forget(fd)
-        os.close(fd)
-        del self._pipes[fd]
-
-    def _report_taken(self) -> None:
-        """Report how many bytes all ranks have read, or that no rank reads any more."""
-        if not self._pipes:
-            if not self._ended:
-                self._send(InputEnds())
-                self._ended = True
+        if self._ended and not self._left:
+            self._close()
             return
-        taken = self._unreported - max(map(len, self._pipes.values()))
+        self._loop.watch(self._fd, WRITE if self._left else 0, self._on_ready)
+        taken = self._unreported - len(self._left)
         if taken >= _PORTION:
             self._unreported -= taken
             self._send(Credit(taken, NAME))
 
+    def _close(self) -> None:
+        """Close the pipe; if the input has not ended, report that the rank reads no more."""
+        self._loop.forget(self._fd)
+        os.close(self._fd)
+        self._fd = -1
+        if not self._ended:
+            self._send(InputEnds())
+            self._ended = True
 
-PART = Inputs
+
+PART = Input

@@ -1,4 +1,4 @@
-"""Reading of the launcher's standard input, and sending it as fast as the slowest rank reads."""
+"""Reading of the launcher's standard input, and sending it as fast as rank 0 reads."""
 
 import contextlib
 import os
@@ -13,7 +13,7 @@ from mcjax_launch.features.stdin.messages import (
     INPUT_WINDOW,
     NAME,
     InputEnds,
-    InputRanks,
+    InputRank,
 )
 from mcjax_launch.job.plan import Plan, Rank
 from mcjax_launch.launcher.part import JobLauncher, LauncherPart
@@ -105,27 +105,24 @@ class _Source:
 
 
 class StandardInput(LauncherPart):
-    """Part that reads the launcher's standard input, while every rank that reads it has room."""
+    """Part that reads the launcher's standard input, while rank 0 has room for it."""
 
     def __init__(self, launcher: JobLauncher) -> None:
         super().__init__(launcher)
         self._loop = launcher.front.loop
         self._source: _Source | None = None
-        self._ahead: dict[
-            AgentConnection, int
-        ] = {}  # bytes sent to each host, and not yet read there
+        self._link: AgentConnection | None = None  # to rank 0's host
+        self._ahead = 0  # bytes sent to rank 0's host, and not yet read there
 
     def make_orders(self, ranks: Sequence[Rank], plan: Plan) -> Iterable[ToAgent]:
-        """Return the message that names the ranks of a host that read the input."""
-        taking = tuple(r.process_id for r in ranks if r.process_id in self.launcher.job.stdin)
-        return [InputRanks(taking)] if taking else []
+        """Return the message for rank 0's host."""
+        return [InputRank()] if any(rank.process_id == 0 for rank in ranks) else []
 
     def on_begin(self, plan: Plan, now: float) -> None:
         """Begin to read, because the ranks have been started."""
-        taking = {rank.host for rank in plan.ranks if rank.process_id in self.launcher.job.stdin}
-        links = [link for link in self.launcher.links if link.host in taking]
-        self._ahead = dict.fromkeys(links, 0)
-        if not self._ahead:
+        host = next((rank.host for rank in plan.ranks if rank.process_id == 0), None)
+        self._link = next((link for link in self.launcher.links if link.host is host), None)
+        if self._link is None:  # another launcher has rank 0
             return
         with contextlib.suppress(OSError):  # not a file, so there is only one attempt
             # Each attempt reads the file from the same position.
@@ -137,11 +134,11 @@ class StandardInput(LauncherPart):
         self._read()
 
     def on_message(self, link: AgentConnection, message: ToLauncher | Raw, now: float) -> None:
-        """Record that the ranks of a host have read some input, or read no more; read on."""
+        """Record that rank 0 has read some input, or reads no more; read on."""
         if isinstance(message, InputEnds):
-            self._ahead.pop(link, None)
-        elif isinstance(message, Credit) and link in self._ahead:
-            self._ahead[link] -= message.count
+            self._link = None
+        elif isinstance(message, Credit):
+            self._ahead -= message.count
         self._read()
 
     def on_signal(self, signum: int) -> None:
@@ -150,23 +147,23 @@ class StandardInput(LauncherPart):
             self._read()
 
     def close(self, now: float) -> None:
-        """Stop reading: the attempt or the input is over, or no rank reads any more."""
-        self._ahead.clear()
+        """Stop reading: the attempt or the input is over, or rank 0 does not read any more."""
+        self._link = None
         if self._source is not None:
             self._loop.forget(self._source.watched)
             self._source.close()
             self._source = None
 
     def _read(self) -> None:
-        """Read and send all available input for which the ranks have room."""
-        source = self._source
+        """Read and send all available input for which rank 0 has room."""
+        source, link = self._source, self._link
         if source is None:
             return
-        if not self._ahead:
+        if link is None:
             source.hang_up()
             self.close(time.monotonic())
             return
-        while (room := INPUT_WINDOW - max(self._ahead.values())) > 0:
+        while (room := INPUT_WINDOW - self._ahead) > 0:
             try:
                 data = source.read(min(room, _PIECE))
             except OSError as error:
@@ -178,19 +175,13 @@ class StandardInput(LauncherPart):
                 else:
                     self._loop.forget(source.watched)
                 return
-            self._send(data)
             if not data:
+                link.send(InputEnds())
                 self.close(time.monotonic())
                 return
+            self._ahead += len(data)
+            link.send_bytes(NAME, 0, data)
         self._loop.forget(source.watched)
-
-    def _send(self, data: bytes) -> None:
-        for link in self._ahead:
-            self._ahead[link] += len(data)
-            if data:
-                link.send_bytes(NAME, 0, data)
-            else:
-                link.send(InputEnds())
 
 
 PART = StandardInput

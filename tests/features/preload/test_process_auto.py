@@ -49,7 +49,7 @@ NOT_FORKED = {
     ("-m", "cProfile", "-o", "profile", "program.py"): "--preload: cProfile.py does not import JAX",
     ("--no-hook", "program.py"): "--preload auto: PROGRAM is not a Python program with the hook",
     ("--wrap", "env", "program.py"): "--preload auto: ranks run under --wrap",
-    ("--stdin", "0", "program.py"): "--preload auto: ranks read --stdin",
+    ("--stdin", "program.py"): "--preload auto: rank 0 reads --stdin",
     (sys.executable, "-Ximporttime", "program.py"): "--preload: -X importtime observes the imports of each process",
     ("-x", "PYTHONTRACEMALLOC=1", "program.py"): "--preload: -X tracemalloc observes the imports of each process",
     ("--preload", "none", "program.py"): "",
