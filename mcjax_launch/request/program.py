@@ -17,7 +17,7 @@ from mcjax_launch.machine.interpreter import (
     find_command,
     suggest_cure,
 )
-from mcjax_launch.machine.system import read_regular_file
+from mcjax_launch.machine.system import list_names, read_regular_file
 from mcjax_launch.options.wrappers import list_commands
 from mcjax_launch.wire.exit_status import NOT_FOUND
 
@@ -123,10 +123,7 @@ def _suggest_module(name: str, places: Sequence[str], parent: str = "") -> str:
     """Return "; did you mean ...?" with a similarly named module in the folders; "" if none."""
     import difflib
 
-    known = []
-    for place in places:
-        if os.path.isdir(place):
-            known += [entry.removesuffix(".py") for entry in os.listdir(place)]
+    known = [entry.removesuffix(".py") for place in places for entry in list_names(place)]
     near = difflib.get_close_matches(name, filter(str.isidentifier, known), 1, 0.75)
     return f"; did you mean -m {parent}{near[0]}?" if near else ""
 

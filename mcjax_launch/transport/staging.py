@@ -170,7 +170,11 @@ def _walk(place: str, source: str) -> Iterator[Entry]:
     while ahead:
         place, source = ahead.pop()
         yield Entry(place, source, "folder")
-        for name in sorted(set(os.listdir(source)) - _LEFT_OUT):
+        try:
+            names = sorted(set(os.listdir(source)) - _LEFT_OUT)
+        except OSError as error:  # it may not be read, or has just been removed
+            raise LaunchError(f"--sync: {source}: {error.strerror}") from None
+        for name in names:
             below, path = os.path.join(source, name), os.path.normpath(os.path.join(place, name))
             try:
                 mode = os.lstat(below).st_mode

@@ -7,7 +7,7 @@ import pytest
 
 from mcjax_launch.errors import LaunchError
 from mcjax_launch.transport import staging
-from mcjax_launch.transport.staging import StagedContent
+from mcjax_launch.transport.staging import StagedContent, list_entries
 from mcjax_launch.wire.checksum import compute
 from mcjax_launch.wire.compression import expand
 from mcjax_launch.wire.frames import Decoder, Raw
@@ -115,6 +115,34 @@ def test_file_that_vanishes_is_an_error(folder: Path) -> None:
     (folder / "long").unlink()
     with pytest.raises(LaunchError, match=r"--sync: .*long: No such file"):
         staged.send("long")
+
+
+@pytest.mark.parametrize(("number", "why"), [(13, "Permission denied"), (2, "No such file")])
+def test_folder_that_cannot_be_listed_is_an_error(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, number: int, why: str
+) -> None:
+    """It may not be read, or has vanished since it was found."""
+    (folder / "below").mkdir()
+    listdir = os.listdir
+
+    def refuse(path: str) -> list[str]:
+        if path.endswith("below"):
+            raise OSError(number, os.strerror(number))
+        return listdir(path)
+
+    monkeypatch.setattr(os, "listdir", refuse)
+    with pytest.raises(LaunchError, match=f"--sync: .*/below: {why}"):
+        list_entries((str(folder),), "/")
+
+
+def test_links_that_loop_and_special_files_do_no_harm(folder: Path) -> None:
+    (folder / "loop").symlink_to("loop")
+    (folder / "up").symlink_to("..")
+    os.mkfifo(folder / "fifo")
+    kinds = {entry.path: entry.kind for entry in list_entries((str(folder),), "/")}
+    name = folder.name
+    assert (kinds[f"{name}/loop"], kinds[f"{name}/up"]) == ("link", "link")
+    assert f"{name}/fifo" not in kinds
 
 
 def test_longest_files_are_sent_each_time(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
