@@ -1,0 +1,324 @@
+"""What each capability of the product costs: the files it owns, and its traces elsewhere.
+
+`scripts/size --capabilities` prints the table. A change that raises a row by 50 lines says in its
+commit which row it lowers.
+"""
+
+from typing import NamedTuple
+
+
+class Capability(NamedTuple):
+    """Capability of the product.
+
+    Args:
+        name: its name.
+        owns: patterns of files below the package; a file is owned by the first that matches.
+        traces: pattern of code elsewhere that knows of it; "" if it is everywhere.
+        tests: pattern of the names of its test files.
+
+    """
+
+    name: str
+    owns: tuple[str, ...]
+    traces: str
+    tests: str
+
+
+CAPABILITIES = (
+    Capability(
+        "recorder, --verify-spmd",
+        (
+            "features/recorder/*",
+            "runs/spmd.py",
+            "runs/sequences.py",
+            "runs/past_waits.py",
+            "runs/arrivals.py",
+            "diagnosis/spmd.py",
+            "diagnosis/sequences.py",
+            "diagnosis/findings/programs.py",
+            "hook/spmd_program.py",
+        ),
+        r"verify_spmd|recorder|spmd|sequence_gap|SpmdProgram",
+        r"spmd|recorder|sequence|arrival|past_waits",
+    ),
+    Capability(
+        "compile_once",
+        ("features/compile_once/*", "hook/compilation.py"),
+        r"compile_once|compile_cache|compil",
+        r"compil",
+    ),
+    Capability(
+        "preload",
+        ("features/preload/*",),
+        r"preload|import_server|forked|fork_rank|successor",
+        r"preload|fork|layers|hidden_modules|effects|fresh_start",
+    ),
+    Capability(
+        "sessions, cells, notebook, prompt",
+        (
+            "features/session/*",
+            "api/session.py",
+            "api/calls.py",
+            "api/call_*.py",
+            "api/called_ranks.py",
+            "api/values.py",
+            "api/packing.py",
+            "api/function.py",
+            "cells/*",
+            "notebook/*",
+            "cli/interactive.py",
+            "cli/statements.py",
+            "events/calls.py",
+        ),
+        r"session|interactive|cell|Call\b|calls?\b",
+        r"session|cell|notebook|interactive|call|function|packing|values",
+    ),
+    Capability(
+        "pytest plugin", ("pytest_plugin/*",), r"pytest", r"pytest|plugin|marks|merge|groups"
+    ),
+    Capability(
+        "launch(), start()",
+        ("api/*", "cli/serving.py", "cli/keywords.py", "events/client.py"),
+        r"has_client|only_command|\bclient\b",
+        r"api|launching|keywords|serving|client|result",
+    ),
+    Capability(
+        "detached jobs",
+        (
+            "detached/*",
+            "cli/detaching.py",
+            "cli/detached_jobs.py",
+            "cli/listing.py",
+            "request/detached.py",
+        ),
+        r"detach|standby|visitor|attach\b",
+        r"detach|attach|visit|standby|jobs_",
+    ),
+    Capability(
+        "--watch",
+        ("saves/*", "cli/watching.py", "cli/watched.py", "cli/program_file.py"),
+        r"\bwatch(ed|ing)?\b(?!\()|saves|saved|resting|ServeAgain",
+        r"watch|save|inotify|resting",
+    ),
+    Capability(
+        "--check",
+        ("check/*", "cli/checking.py"),
+        r"\bcheck_check|options\.check|job\.check|probe|--check",
+        r"^test_check|check\b|judgement|probe",
+    ),
+    Capability("--setup", ("features/setup/*",), r"setup\b|SetUp|RunSetup|setup_again", r"setup"),
+    Capability(
+        "--sync",
+        (
+            "transport/staging.py",
+            "transport/staged_paths.py",
+            "agent/staging.py",
+            "transport/mangling.py",
+        ),
+        r"\bsync\b|stag(ed|ing|e)",
+        r"sync|stag",
+    ),
+    Capability(
+        "what hosts keep",
+        ("agent/kept_files.py",),
+        r"host_cache|kept_files|KeptFiles",
+        r"kept|host_cache",
+    ),
+    Capability(
+        "--mtls",
+        ("features/mtls/*", "hook/mutual_tls.py", "job/mutual_tls.py", "request/mutual_tls.py"),
+        r"mtls|mutual_tls|certificate",
+        r"mtls|tls|certificate",
+    ),
+    Capability(
+        "debugging",
+        ("features/debugging/*",),
+        r"pdb|debugp?|breakpoint|Debugger",
+        r"debug|pdb|terminal|breakpoint",
+    ),
+    Capability("profile", ("features/profile/*",), r"profil", r"profil"),
+    Capability(
+        "stdin",
+        ("features/stdin/*",),
+        r"\bstdin\b.*(rank|job|option)|job\.stdin|options\.stdin",
+        r"stdin",
+    ),
+    Capability("wrap", ("options/wrappers.py",), r"wrapp?er|\bwrap\b", r"wrap"),
+    Capability(
+        "time limits",
+        ("features/liveness/*", "launcher/time_limits.py", "launcher/timers.py"),
+        r"stall|start_timeout|liveness",
+        r"stall|liveness|time_limit|timeout",
+    ),
+    Capability(
+        "restarts, --on-rank-failure",
+        (
+            "launcher/restarts.py",
+            "launcher/survivors.py",
+            "launcher/peers.py",
+            "diagnosis/attempt.py",
+        ),
+        r"restart|surviv|min_hosts|on_rank_failure",
+        r"restart|surviv|rejoin",
+    ),
+    Capability(
+        "GPUs",
+        (
+            "machine/nvml.py",
+            "machine/gpus.py",
+            "agent/gpu_*.py",
+            "launcher/gpu_reports.py",
+            "runs/gpu_use.py",
+            "diagnosis/findings/gpus.py",
+        ),
+        r"gpu|nvml",
+        r"gpu|nvml",
+    ),
+    Capability(
+        "annotations for GitHub", ("report/github.py",), r"github|GITHUB", r"github|annotation"
+    ),
+    Capability(
+        "record and page",
+        ("report/*",),
+        r"job\.record|report\.|recorders?\b",
+        r"report|record\b|page",
+    ),
+    Capability(
+        "events",
+        ("events/*",),
+        r"events\.",
+        r"event",
+    ),
+    Capability(
+        "schedulers, --emit",
+        ("schedulers/*", "machine/known_schedulers.py"),
+        r"scheduler|emit\b|allocation|num_hosts|host_rank",
+        r"sched|slurm|emit|kubern|flux|lsf|pbs|sge|alloc|submission|batch",
+    ),
+    Capability(
+        "hangs, stacks, waits",
+        (
+            "diagnosis/waits/*",
+            "diagnosis/snapshots.py",
+            "diagnosis/findings/waits.py",
+            "diagnosis/findings/collectives.py",
+            "diagnosis/findings/absent.py",
+            "diagnosis/findings/slow.py",
+            "agent/stacks.py",
+            "agent/stack_question.py",
+            "agent/native_stacks.py",
+            "launcher/hang_watch.py",
+            "launcher/stack_*.py",
+            "diagnosis/findings/standstill.py",
+        ),
+        r"stacks?|snapshot|hang_watch|standstill",
+        r"stack|wait|hang|deadlock|snapshot|standstill",
+    ),
+    Capability(
+        "rules, causes, summary",
+        (
+            "diagnosis/*",
+            "launcher/explanations.py",
+            "launcher/conclusion.py",
+            "jax_messages/*",
+            "runs/stop_reasons.py",
+            "runs/hook_events.py",
+        ),
+        r"finding|explanation|diagnos",
+        r"finding|rules|summary|cause|verdict|hint|known_error|crash|message|told|failure|traceback|gloo|classif",
+    ),
+    Capability(
+        "noise filter, --collapse, rows",
+        (
+            "console/noise_filter.py",
+            "console/collapse.py",
+            "console/bottom.py",
+            "console/renderers.py",
+            "console/aside.py",
+            "console/unfinished.py",
+            "console/shown_failures.py",
+            "launcher/progress.py",
+        ),
+        r"collapse|status_line|noise",
+        r"noise|collapse|render|status|progress|bottom|rows",
+    ),
+    Capability(
+        "lines, prefixes, logs",
+        ("console/*", "events/sink.py", "runs/tails.py"),
+        r"console",
+        r"console|prefix|log_|pieces|sink|tails|line|output",
+    ),
+    Capability(
+        "arguments filled in",
+        (
+            "request/program_arguments.py",
+            "request/argument_parsers.py",
+            "request/likely_arguments.py",
+            "request/source_names.py",
+            "request/coordinates.py",
+        ),
+        r"coordinates|fills_|likely",
+        r"argument|coordinates|source_names",
+    ),
+    Capability(
+        "macOS",
+        ("agent/system/portable.py", "agent/system/unix.py"),
+        r"portable|darwin|psutil",
+        r"portable|macos|darwin",
+    ),
+    Capability(
+        "command line",
+        ("cli/*", "request/text_files.py", "request/env_file.py"),
+        "",
+        r"cli|help|usage|warn|complet|project|origin|words|man\b|env_file|docs|options",
+    ),
+    Capability(
+        "options and requests",
+        ("options/*", "request/*"),
+        "",
+        r"option|request|kinds|combination|ready",
+    ),
+    Capability(
+        "hook",
+        ("hook/*",),
+        "",
+        r"hook|initialize|exit|sitecustom|failed|jax_internals|coordinator|devices|below|interrupt",
+    ),
+    Capability(
+        "ssh, transport",
+        (
+            "transport/*",
+            "agent/network.py",
+            "agent/assemble.py",
+            "wire/source_lines.py",
+            "machine/uplink.py",
+        ),
+        "",
+        r"transport|ssh|pool|connection|bootstrap|remote|early|pace|pipes|network|hosts?\b|lab",
+    ),
+    Capability(
+        "agent",
+        ("agent/*",),
+        "",
+        r"agent|supervis|spawn|guardian|system|leftover|linux|unix|nothing_left|death|kill|oom|usage",
+    ),
+    Capability(
+        "launcher",
+        ("launcher/*", "runs/*", "__main__.py"),
+        "",
+        r"launcher|stop_policy|state|run\b|signals|job",
+    ),
+    Capability(
+        "plan, hosts, devices",
+        ("job/*", "ranks.py", "wording.py", "errors.py", "__init__.py"),
+        "",
+        r"plan|hosts|devices|placeholder|rank_var|describe|ranks",
+    ),
+    Capability(
+        "wire, machine",
+        ("wire/*", "machine/*"),
+        "",
+        r"codec|frame|wire|value|loop|interpreter|own_paths|layers|shape",
+    ),
+    Capability("features", ("features/__init__.py",), "", r"feature"),
+)
