@@ -30,9 +30,7 @@ _PLACES = {
     "README.md: pip install '.[functions]'": INSTALL,
     "README.md: pip install .": INSTALL,
     "README.md: scripts/demo": INSTALL,
-    "clusters.md: mcjax-launch train.py": SGE,
-    "clusters.md: qconf -spl": SGE,
-    "clusters.md: qsub job.sh": SGE,
+    "schedulers.md: qsub job.sh": SGE,
     "cookbook.md: export MCJAX_VIA='gcloud compute tpus tpu-vm ssh NAME --zone=Z"
     " --worker={host} -q --command={command}'": HERE,
     "cookbook.md: mcjax-launch --hosts box1,box2 --via 'docker exec -i {host}'"
@@ -67,8 +65,6 @@ NOWHERE = {
     "benchmarks.md: scripts/bench": "takes an hour, on a machine without other work",
     "benchmarks.md: scripts/bench one": "measures, on a machine without other work",
     "benchmarks.md: scripts/bench death --to-the-end": "waits 300 s for each other launcher",
-    "clusters.md: bsub < job.sh": "needs LSF",
-    "clusters.md: flux batch job.sh": "needs Flux",
     "cookbook.md: mcjax-launch -n 4 --tpu-chips-per-process 1 train.py": "needs a TPU",
     "cookbook.md: pip install git+https://github.com/mcjax/mcjax-launch jax pytest": (
         "needs the address on the network"

@@ -15,7 +15,7 @@ _PROGRAMS = """
     qconf qsub sbatch source ssh zcat
 """.split()
 _COMMAND = re.compile(
-    rf"(?:\w+=\S+ )*(?:(?:{'|'.join(_PROGRAMS)}|flux batch|mpirun .* mcjax-launch) .*"
+    rf"(?:\w+=\S+ )*(?:(?:{'|'.join(_PROGRAMS)}|mpirun .* mcjax-launch) .*"
     r"|scripts/[\w-]+(?: .*)?)$|--via '",
     re.DOTALL,
 )

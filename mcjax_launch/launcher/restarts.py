@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 
 from mcjax_launch.diagnosis.attempt import Attempt, JobOutcome
@@ -17,7 +17,7 @@ from mcjax_launch.job.job import Job
 from mcjax_launch.launcher.front import Front
 from mcjax_launch.launcher.launcher import Launcher
 from mcjax_launch.launcher.timers import OneShotTimer, compute_pause_s
-from mcjax_launch.machine.known_schedulers import count_restarts, find_scheduler
+from mcjax_launch.machine.known_schedulers import count_restarts
 from mcjax_launch.runs.rank_run import RankRun, Verdict
 from mcjax_launch.runs.state import RunState
 from mcjax_launch.runs.stop_reasons import StopReason
@@ -112,7 +112,7 @@ def run(
     kept: dict[str, object] = {}
     failures: list[str] = []
     crash: Crash | None = None
-    before = _count_earlier_restarts(os.environ)
+    before = count_restarts(os.environ)
     for restart in range(job.max_restarts + 1):
         state = _make_state(job, len(hosts))
         launcher = Launcher(
@@ -162,16 +162,6 @@ def run(
     elif failures:
         launcher.console.say(f"attempt {len(failures) + 1} succeeded")
     return JobOutcome(summary.status, describe_run_end(summary, state), state.failed_early)
-
-
-def _count_earlier_restarts(environ: Mapping[str, str]) -> int:
-    """Return the number of restarts of the job by a scheduler."""
-    scheduler = find_scheduler(environ)
-    if scheduler is None or scheduler.restarts:
-        return count_restarts(environ)
-    from mcjax_launch.schedulers import load_driver
-
-    return load_driver(scheduler).count_restarts(environ)
 
 
 def _make_state(job: Job, hosts: int) -> RunState:

@@ -1,7 +1,7 @@
 """Registry of schedulers: their environment variables, clients and other names, as data.
 
-Code for a scheduler (its hosts, its client's command line, the output of `--emit`) is in the module
-of the same name in `mcjax_launch/schedulers/`, which is imported only if needed.
+Code for a scheduler (its hosts, its client's command line, the output of `--emit`) is in a module
+of `mcjax_launch/schedulers/`, which is imported only if needed.
 """
 
 from __future__ import annotations
@@ -23,12 +23,13 @@ class Scheduler(Value):
     """Description of a scheduler as data.
 
     Args:
-        name: name of the scheduler and of its module.
+        name: name of the scheduler.
         title: name of the scheduler in messages.
         inside: groups of variables; if all variables of one group are set, this process is in an
             allocation of the scheduler.
         files: variables whose value is the path of a file that only the job's first host has.
         daemons: names of the scheduler's processes that are ancestors of a job's processes.
+        module: name of its driver's module; "" for its own name.
         client: program that starts processes on hosts of an allocation, the default of `--via`;
             "" to use ssh.
         client_options: options that a template of `--via` needs for this client.
@@ -49,6 +50,7 @@ class Scheduler(Value):
     inside: tuple[tuple[str, ...], ...] = ()
     files: tuple[str, ...] = ()
     daemons: tuple[str, ...] = ()
+    module: str = ""
     client: str = ""
     client_options: tuple[str, ...] = ()
     client_drops: tuple[str, ...] = ()
@@ -77,7 +79,7 @@ class Scheduler(Value):
 
 
 # If the variables of several schedulers are set, and nothing else tells which is the inner one, the
-# last in this table wins: Flux runs in the allocations of other schedulers.
+# last in this table wins.
 SCHEDULERS = (
     Scheduler(
         "slurm",
@@ -107,20 +109,17 @@ SCHEDULERS = (
         inside=(("PBS_JOBID", "PBS_NODEFILE"),),
         files=("PBS_NODEFILE",),
         daemons=("pbs_mom",),
-        emits=("pbs",),
+        module="hostfile",
         folder="PBS_O_WORKDIR",
         misleading=("PBS_TASKNUM", "PBS_NODENUM", "PBS_VNODENUM"),
     ),
     Scheduler(
         "lsf",
         "LSF",
-        inside=(
-            ("LSB_JOBID", "LSB_DJOB_HOSTFILE"),
-            ("LSB_JOBID", "LSB_MCPU_HOSTS"),
-            ("LSB_JOBID", "LSB_HOSTS"),
-        ),
+        inside=(("LSB_JOBID", "LSB_DJOB_HOSTFILE"),),
+        files=("LSB_DJOB_HOSTFILE",),
         daemons=("res", "sbatchd"),
-        emits=("lsf",),
+        module="hostfile",
         restarts="LSB_RESTART",
         folder="LS_SUBCWD",
         warnings=("SIGUSR2",),  # at the run limit, ten minutes before it kills
@@ -129,24 +128,14 @@ SCHEDULERS = (
     Scheduler(
         "sge",
         "Grid Engine",
-        inside=(("JOB_ID", "PE_HOSTFILE"), ("JOB_ID", "SGE_TASK_ID")),
+        inside=(("JOB_ID", "PE_HOSTFILE"),),
         files=("PE_HOSTFILE",),
         daemons=("sge_shepherd",),
-        emits=("sge",),
+        module="hostfile",
         restarts="RESTARTED",
         folder="SGE_O_WORKDIR",
         warnings=("SIGUSR2",),  # qsub -notify
         misleading=("QRSH_*",),
-    ),
-    Scheduler(
-        "flux",
-        "Flux",
-        inside=(("FLUX_URI",), ("FLUX_JOB_ID",)),
-        daemons=("flux-broker", "flux-shell"),
-        emits=("flux",),
-        # --signal sends SIGUSR1; a broker turns SIGTERM into SIGHUP.
-        warnings=("SIGUSR1", "SIGHUP"),
-        misleading=("FLUX_TASK_RANK", "FLUX_TASK_LOCAL_ID", "FLUX_JOB_SIZE", "FLUX_JOB_NNODES"),
     ),
     Scheduler(
         "kubernetes",
@@ -161,6 +150,8 @@ SCHEDULERS = (
         misleading=("OMPI_*", "PMI_*", "PMIX_*", "PRTE_*", "MPI_LOCAL*", "HYDRA_*"),
     ),
 )
+#: Variables that name a file of a job's hosts, for `schedulers/hostfile.py`.
+HOST_FILES = tuple(name for scheduler in SCHEDULERS for name in scheduler.files)
 #: Schedulers by their clients, and by their kinds of `--emit`.
 CLIENTS = {scheduler.client: scheduler for scheduler in SCHEDULERS if scheduler.client}
 KINDS = {kind: scheduler for scheduler in SCHEDULERS for kind in scheduler.emits}

@@ -15,6 +15,11 @@ _REPLACED_BY = {
     "coordinator=ssh": "open a port of rank 0's host, or forward one with ssh -R, and give "
     "HOST:PORT",
     "github": "annotations appear by themselves if GITHUB_ACTIONS=true",
+    **dict.fromkeys(
+        [f"emit={kind}" for kind in ("pbs", "lsf", "sge", "flux")],
+        "write the script yourself, with mcjax-launch in it: in PBS, LSF and Grid Engine it takes "
+        "the hosts from the job's file",
+    ),
     "profile_after": "use --profile DIR@30s",
     "setup_again": "--setup runs at each start",
     "restart_on": "--max-restarts restarts after any failure, unless the job failed twice alike",

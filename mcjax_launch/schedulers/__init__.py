@@ -43,14 +43,10 @@ class Driver:
         """Return why a job may have too few slots, with the cure; "" if nothing is known."""
         return ""
 
-    def count_restarts(self, environ: Mapping[str, str]) -> int:  # noqa: ARG002
-        """Return the number of the job's restarts, for schedulers without a variable for it."""
-        return 0
-
 
 def load_driver(scheduler: Scheduler) -> Driver:
     """Return the driver of a scheduler, which must have a module in this package."""
-    found: Driver = import_module(f"{__name__}.{scheduler.name}").DRIVER
+    found: Driver = import_module(f"{__name__}.{scheduler.module or scheduler.name}").DRIVER
     return found
 
 

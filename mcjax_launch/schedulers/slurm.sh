@@ -5,7 +5,6 @@
 #SBATCH --gpus-per-node={gpus}
 #SBATCH --time={time}
 #SBATCH --requeue  # if max_restarts
-## Keeps the allocation when a node fails.
 #SBATCH {options}
 
 exec {command}

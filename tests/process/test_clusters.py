@@ -1,6 +1,5 @@
-"""In the allocations of PBS, LSF, Grid Engine and Flux, whose hosts are reached by ssh."""
+"""In the allocations of PBS, LSF and Grid Engine, whose hosts are reached by ssh."""
 
-import json
 import os
 import signal
 import subprocess
@@ -9,33 +8,26 @@ from pathlib import Path
 import pytest
 from jobs import LAUNCHER, Ended, Jobs
 
+from mcjax_launch.machine import known_schedulers
+
 TESTS = Path(__file__).parents[1]
 SHOW = "echo {process_id} of {num_processes} ${CUDA_VISIBLE_DEVICES--}"
 PBS = {"PBS_JOBID": "7.server", "PBS_ENVIRONMENT": "PBS_BATCH", "PBS_TASKNUM": "1"}
 
 
 class Cluster:
-    """A folder with clients, files and answers."""
+    """A folder with a client and files."""
 
     def __init__(self, jobs: Jobs, folder: Path) -> None:
         self._jobs = jobs
         self._folder = folder
-        for name in ("bin", "answers"):
-            (folder / name).mkdir()
+        (folder / "bin").mkdir()
         (folder / "bin" / "ssh").symlink_to(TESTS / "fake_ssh")
-        for name in ("flux", "qstat"):
-            (folder / "bin" / name).symlink_to(TESTS / "fake_client")
-        self.environ = {
-            "PATH": f"{folder}/bin:{os.environ['PATH']}",
-            "FAKE_ANSWERS": str(folder / "answers"),
-        }
+        self.environ = {"PATH": f"{folder}/bin:{os.environ['PATH']}"}
 
     def file(self, name: str, text: str) -> str:
         (self._folder / name).write_text(text)
         return str(self._folder / name)
-
-    def answer(self, words: str, text: str) -> None:
-        self.file("answers/" + words.replace(" ", "_"), text)
 
     def run(self, environ: dict[str, str], *args: object, cwd: Path | None = None) -> Ended:
         return self._jobs.run(*args, env={**self.environ, **environ}, cwd=cwd)
@@ -57,14 +49,6 @@ def test_pbs_allocation_is_used(cluster: Cluster) -> None:
     assert shown(ended) == [f"[{rank} n{rank // 2 + 1}] {rank} of 4 -" for rank in range(4)]
 
 
-def test_reruns_of_pbs_are_counted(cluster: Cluster) -> None:
-    nodes = cluster.file("nodes", "n1\n")
-    cluster.answer("qstat -f 7.server", "Job Id: 7.server\n    run_count = 3\n")
-    environ = {**PBS, "PBS_NODEFILE": nodes}
-    ended = cluster.run(environ, "sh", "-c", "echo $MCJAX_RESTART")
-    assert shown(ended) == ["[0] 2"]
-
-
 def test_ranks_start_where_the_job_was_submitted(cluster: Cluster, tmp_path: Path) -> None:
     """PBS begins in the home; a script that has gone elsewhere stays there."""
     home, work = tmp_path / "home", tmp_path / "work"
@@ -77,12 +61,8 @@ def test_ranks_start_where_the_job_was_submitted(cluster: Cluster, tmp_path: Pat
 
 
 def test_lsf_allocation_is_used(cluster: Cluster) -> None:
-    """The batch host starts the launcher and gets no rank."""
-    environ = {
-        "LSB_JOBID": "12",
-        "LSB_MCPU_HOSTS": "batch3 1 n1 1 n2 2",
-        "LSB_DJOB_HOSTFILE": "/no/such/file",
-    }
+    hosts = cluster.file("hosts", "n1\nn2\nn2\n")
+    environ = {"LSB_JOBID": "12", "LSB_DJOB_HOSTFILE": hosts}
     ended = cluster.run(environ, "-v", "sh", "-c", SHOW)
     assert shown(ended) == ["[0 n1] 0 of 3 -", "[1 n2] 1 of 3 -", "[2 n2] 2 of 3 -"]
     assert "2 hosts of LSF's allocation, reached by ssh" in ended.report
@@ -107,60 +87,37 @@ def test_warning_of_grid_engine_preempts_the_job(cluster: Cluster, jobs: Jobs) -
     assert ended.stdout.count("got TERM") == 2
 
 
-def test_grid_engine_job_without_parallel_environment_gets_a_hint(cluster: Cluster) -> None:
-    environ = {"JOB_ID": "5", "SGE_TASK_ID": "undefined", "NSLOTS": "1"}
-    why = "Grid Engine's job 5 has no parallel environment, so one slot: submit it with qsub -pe"
-    ended = cluster.run(environ, "-n", 2, "true")
-    assert (ended.status, why in ended.report) == (2, True), ended.stderr
-    ended = cluster.run(environ, "true")
-    assert (ended.status, why in ended.report) == (0, True), ended.stderr
-
-
-R = {
-    "version": 1,
-    "execution": {
-        "R_lite": [
-            {"rank": "1", "children": {"core": "0-7", "gpu": "2-3"}},
-            {"rank": "3", "children": {"core": "0-7", "gpu": "0"}},
-        ],
-        "nodelist": ["n[1-2]"],
-        "starttime": 0,
-        "expiration": 0,
-    },
-}
-SLOTS = {"resources": [{"type": "node", "count": 2, "with": [{"type": "slot", "count": 2}]}]}
-
-
-def test_flux_allocation_is_used(cluster: Cluster) -> None:
-    """Inside of Slurm, in the script of a batch job."""
-    cluster.answer("flux resource R", json.dumps(R))
-    cluster.answer("flux --parent job info ƒ7 jobspec", json.dumps(SLOTS))
-    cluster.answer("flux getattr security.owner", f"{os.getuid()}\n")
-    environ = {"FLUX_URI": "local:///x", "FLUX_ENCLOSING_ID": "ƒ7"}
-    environ |= {"SLURM_JOB_ID": "1", "SLURM_JOB_NODELIST": "x"}
-    ended = cluster.run(environ, "-v", "--gpus-per-process", "all", "sh", "-c", SHOW)
-    lines = ["[0 n1] 0 of 4 2,3", "[1 n1] 1 of 4 2,3"]
-    assert shown(ended) == [*lines, "[2 n2] 2 of 4 0", "[3 n2] 3 of 4 0"]
-    assert "variables of Slurm and Flux: Flux's job is assumed to be the inner one" in ended.report
-
-
-def test_flux_allocation_with_host_names_only_is_used(cluster: Cluster) -> None:
-    cluster.answer("flux hostlist local", "n[1-2]\n")
-    environ = {"FLUX_URI": "local:///x"}
-    ended = cluster.run(environ, "sh", "-c", SHOW)
-    assert shown(ended) == ["[0 n1] 0 of 2 -", "[1 n2] 1 of 2 -"]
-
-
 def test_login_node_is_reported(cluster: Cluster) -> None:
     nodes = {**PBS, "PBS_NODEFILE": "/var/spool/pbs/aux/7.server"}
     ended = cluster.run(nodes, "true")
     assert ended.status == 2
-    assert "run mcjax-launch in the job's script, or in the shell of qsub -I" in ended.report
-    cluster.answer("flux getattr security.owner", f"{os.getuid() + 1}\n")
-    ended = cluster.run({"FLUX_URI": "local:///run/flux/local"}, "true")
-    assert "this is Flux's system instance, not an allocation of yours" in ended.report
+    assert "run mcjax-launch in the job's script, which has the file" in ended.report
     ended = cluster.run({}, "--via", "srun", "true")
     assert "--via srun: no Slurm allocation here: run mcjax-launch in a job" in ended.report
+
+
+def test_innermost_allocation_is_used(tmp_path: Path) -> None:
+    """By the daemon above the launcher, or by a file that only the job's host has."""
+    both = {"SLURM_JOB_ID": "7", "SLURM_JOB_NODELIST": "a"}
+    both |= {"PBS_JOBID": "1.server", "PBS_NODEFILE": str(tmp_path / "nodes")}
+
+    def inner(environ: dict[str, str]) -> tuple[str, str]:
+        scheduler, why = known_schedulers.choose_scheduler(environ, str(tmp_path))
+        assert scheduler is not None
+        return scheduler.name, why
+
+    assert inner(both)[0] == "slurm"  # the file is another host's
+    (tmp_path / "nodes").touch()
+    assert inner(both)[0] == "pbs"
+    assert inner({**both, "PBS_JOBID": "7"})[0] == "slurm"  # its own imitation
+    process = tmp_path / "proc" / str(os.getppid())
+    process.mkdir(parents=True)
+    (process / "stat").write_text(f"{os.getppid()} (slurmstepd) S 1 0 0")
+    name, why = inner(both)
+    assert (name, why) == (
+        "slurm",
+        "variables of Slurm and PBS: slurmstepd is the nearest above this process",
+    )
 
 
 def test_hosts_chosen_by_the_user_take_precedence(cluster: Cluster) -> None:
@@ -172,8 +129,7 @@ def test_hosts_chosen_by_the_user_take_precedence(cluster: Cluster) -> None:
 # Variables that a shell may have without being in a job, what they stand for, and what to unset.
 LEFT_OVER = {
     "SLURM_JOB_ID=5 and SLURM_JOB_NODELIST=n1": ("Slurm", "SLURM_JOB_ID"),
-    "JOB_ID=5 and SGE_TASK_ID=undefined": ("Grid Engine", "JOB_ID"),
-    "FLUX_URI=local:///none": ("Flux", "FLUX_URI"),
+    "JOB_ID=5 and PE_HOSTFILE=/no/such/file": ("Grid Engine", "JOB_ID"),
 }
 
 

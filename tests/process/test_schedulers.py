@@ -21,10 +21,9 @@ HOSTILE = [
 ]
 
 
-@pytest.mark.parametrize("kind", ["slurm", "pbs", "lsf", "sge", "flux"])
-def test_no_argument_becomes_a_directive(jobs: Jobs, kind: str, tmp_path: Path) -> None:
+def test_no_argument_becomes_a_directive(jobs: Jobs, tmp_path: Path) -> None:
     """The script's launcher gets exactly the words that were given."""
-    ended = jobs.run("--emit", kind, "-x", "A=\n#$ -q x", "x.py", *HOSTILE)
+    ended = jobs.run("--emit", "slurm", "-x", "A=\n#$ -q x", "x.py", *HOSTILE)
     assert ended.status == 0, ended.stderr
     lines = ended.out.split(b"\n")
     end = next(at for at, line in enumerate(lines) if not line.startswith(b"#"))
@@ -34,8 +33,7 @@ def test_no_argument_becomes_a_directive(jobs: Jobs, kind: str, tmp_path: Path) 
     assert ended.out.count(command) == 1
     script = tmp_path / "job"
     script.write_bytes(ended.out.replace(command, f"exec {fake} ".encode()))
-    environ = {**os.environ, "PBS_O_WORKDIR": str(tmp_path)}
-    done = subprocess.run(["bash", script], capture_output=True, env=environ)
+    done = subprocess.run(["bash", script], capture_output=True)
     words = ["--env", "A=\n#$ -q x", "--", "x.py", *HOSTILE]
     assert done.stdout == b"".join(os.fsencode(word) + b"\0" for word in words), done.stderr
 

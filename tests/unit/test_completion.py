@@ -12,7 +12,7 @@ OFFERED = {
     "--color ": ["auto", "always", "never"],
     "--color a": ["auto", "always"],
     "--color=n": ["never"],
-    "--emit ": ["slurm", "pbs", "lsf", "sge", "flux", "jobset", "job"],
+    "--emit ": ["slurm", "jobset", "job"],
     "--no-pre": ["--no-prefix"],
     "-n ": [],
     "-n 2 ": FILE,

@@ -86,7 +86,7 @@ def test_emitted_launcher_gets_the_remaining_options() -> None:
 
 # --- batch scripts ---
 
-PREFIXES = {"slurm": "#SBATCH ", "pbs": "#PBS ", "lsf": "#BSUB ", "sge": "#$ ", "flux": "#flux: "}
+PREFIXES = {"slurm": "#SBATCH "}
 
 
 def directives(kind: str, **changes: Any) -> list[str]:
@@ -105,11 +105,6 @@ def directives(kind: str, **changes: Any) -> list[str]:
     ("kind", "has"),
     [
         ("slurm", ["--nodes=2", "--ntasks-per-node=4", "--gpus-per-node=8", "--time=122"]),
-        ("pbs", ["-l select=2:ncpus=4:mpiprocs=4:ngpus=8", "-l walltime=02:02:00", "-r y"]),
-        ("lsf", ["-n 8", '-R "span[ptile=4]"', '-gpu "num=8"', "-W 122", "-wa TERM", "-r"]),
-        ("sge", ["-pe mpi 8", "-l gpu=2", "-l h_rt=2:02:00", "-r y", "-notify"]),
-        ("flux", ["--nodes=2", "--nslots=8", "--gpus-per-slot=2", "--time-limit=122m"]),
-        ("flux", ["--signal=USR1@60s"]),  # the ranks' grace, and as much to end
     ],
 )
 def test_directives_follow_from_options(kind: str, has: list[str]) -> None:
@@ -126,29 +121,12 @@ def test_directives_follow_from_options(kind: str, has: list[str]) -> None:
     [
         ("slurm", "--partition=gpu", "--partition=gpu", "none"),
         ("slurm", "--nodes=1-2", "--nodes=1-2", "--nodes=2"),
-        ("pbs", "-l nodes=2:ppn=4:gpus=1", "-l nodes=2:ppn=4:gpus=1", "select"),
-        ("pbs", "-lselect=2:ncpus=64,mem=1gb", "-lselect=2:ncpus=64,mem=1gb", "scatter"),
-        ("lsf", "-n 9", "-n 9", "-n 8"),
-        (
-            "lsf",
-            '-R "rusage[mem=4]"',
-            '-R "rusage[mem=4]"',
-            "ptile=5",
-        ),  # LSF joins several of these
-        ("sge", "-pe orte", "-pe orte 8", "mpi"),
-        ("sge", "-pe orte 16", "-pe orte 16", "mpi"),
-        ("flux", "--nslots=3", "--nslots=3", "--nslots=8"),
     ],
 )
 def test_site_options_replace_directives(kind: str, option: str, found: str, gone: str) -> None:
     lines = directives(kind, engine_option=(option,))
     assert lines[-1] == found
     assert not any(gone in line for line in lines)
-
-
-def test_resource_requests_of_lsf_are_kept() -> None:
-    lines = directives("lsf", engine_option=('-R "rusage[mem=4]"',))
-    assert lines[-1] == '-R "rusage[mem=4]"' and '-R "span[ptile=4]"' in lines
 
 
 @pytest.mark.parametrize("kind", PREFIXES)

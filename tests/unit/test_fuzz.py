@@ -44,7 +44,7 @@ TEXTS = (
     *"A={process_id} = 1=2 /nowhere/x.py /nowhere/x.json x.html /dev/zero a..b a..b:5".split(),
     *"1.2.3.4:5 1.2.3.4:99999 [::1]:5 Bad_NS 2(x3) 2(x99999999999) --partition=x".split(),
     *("ssh {host}", "{host} 'x"),
-    *"auto slurm job jobset pbs lsf ssh srun".split(),
+    *"auto slurm job jobset ssh srun".split(),
 )
 ALL = (*NUMBERS, *DURATIONS, *RANKS, *HOSTS, *TEXTS)
 PROGRAMS: tuple[list[str], ...] = (

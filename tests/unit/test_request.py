@@ -115,13 +115,6 @@ def test_shown_ranks_are_parsed() -> None:
     assert make_job(options("-n 4 --show 1-3 a.py"), [], HERE).show == {1, 2, 3}
 
 
-def test_grid_engine_without_a_parallel_environment_has_one_slot() -> None:
-    environ = {"JOB_ID": "5", "SGE_TASK_ID": "undefined"}
-    assert [count for _, count in slots("-n 1 a.py", environ)] == [1]
-    with pytest.raises(LaunchError, match="-n 2: Grid Engine's job 5 has no parallel environment"):
-        slots("-n 2 a.py", environ)
-
-
 def test_dry_run_names_the_rank_that_reads_stdin() -> None:
     def shown(words: str) -> str:
         given = options(f"-n 2 {words} cat")

@@ -1,4 +1,7 @@
-"""An allocation as Slurm describes it, and the hosts a restart does without."""
+"""Allocations as schedulers describe them."""
+
+import socket
+from pathlib import Path
 
 import pytest
 
@@ -8,7 +11,7 @@ from mcjax_launch.launcher.timers import compute_pause_s
 from mcjax_launch.machine import known_schedulers
 from mcjax_launch.options.options import Options
 from mcjax_launch.request.hosts import find_hosts
-from mcjax_launch.schedulers import Driver, load_driver, slurm
+from mcjax_launch.schedulers import Driver, allocation, load_driver, slurm
 from mcjax_launch.schedulers.submission import make_default_name
 from mcjax_launch.transport.remote_commands import make_client_environ
 
@@ -124,3 +127,58 @@ def test_restarts_of_a_jobset_are_counted() -> None:
         known_schedulers.count_restarts({"MCJAX_ENGINE_RESTART": "3", "SLURM_RESTART_COUNT": ""})
         == 3
     )
+
+
+@pytest.mark.parametrize(
+    ("environ", "text"),
+    [
+        ({"PBS_JOBID": "1[3].server", "PBS_NODEFILE": ""}, "n1\nn2\nn1\n\nn2\r\nn2"),
+        ({"LSB_JOBID": "1", "LSB_DJOB_HOSTFILE": ""}, "n1 2\nn2 3\n"),
+        ({"JOB_ID": "1", "PE_HOSTFILE": ""}, "n1 2 all.q@a UNDEFINED\nn2 3 b.q@b 0,0:0,1\n\n"),
+    ],
+    ids=["PBS", "LSF", "Grid Engine"],
+)
+def test_hosts_of_a_file_are_read(tmp_path: Path, environ: dict[str, str], text: str) -> None:
+    (tmp_path / "hosts").write_text(text)
+    environ = {name: value or str(tmp_path / "hosts") for name, value in environ.items()}
+    scheduler = known_schedulers.find_scheduler(environ)
+    assert scheduler is not None
+
+    def read(slots: int | None) -> list[tuple[str, int]]:
+        hosts = load_driver(scheduler).find_hosts(environ, slots)
+        return [(host.name, host.slots) for host in hosts]
+
+    assert read(None) == [("n1", 2), ("n2", 3)]
+    assert read(8) == [("n1", 8), ("n2", 8)]
+    (tmp_path / "hosts").write_text("\n")
+    with pytest.raises(LaunchError, match="no hosts listed"):
+        read(None)
+    with pytest.raises(LaunchError, match=r"mpirun has started 4 launchers.*: start a single"):
+        load_driver(scheduler).find_hosts({**environ, "OMPI_COMM_WORLD_SIZE": "4"}, None)
+
+
+def test_restarts_by_the_scheduler_are_counted() -> None:
+    lsf = {"LSB_JOBID": "1", "LSB_DJOB_HOSTFILE": "x"}
+    again = [{"JOB_ID": "1", "PE_HOSTFILE": "x", "RESTARTED": "1"}, {**lsf, "LSB_RESTART": "Y"}]
+    assert [known_schedulers.count_restarts(environ) for environ in again] == [1, 1]
+    others = [{"RESTARTED": "1"}, {**lsf, "LSB_RESTART": "N"}]  # somebody's own
+    assert [known_schedulers.count_restarts(environ) for environ in others] == [0, 0]
+
+
+def test_gpus_granted_by_grid_engine_are_read() -> None:
+    devices = {"0 1": "0,1", "gpu2 gpu3": "2,3", "cuda0,cuda1": "0,1", "a b": None, "": None}
+    for granted, chosen in devices.items():
+        found = known_schedulers.get_granted_gpus({"SGE_HGR_gpu": granted})
+        assert found.get("CUDA_VISIBLE_DEVICES") == chosen
+    own = {"SGE_HGR_gpu": "1", "CUDA_VISIBLE_DEVICES": "0"}
+    assert known_schedulers.get_granted_gpus(own) == {}
+
+
+@pytest.mark.parametrize("own", ["Me", "me.site", "ME.other"])
+def test_this_machine_is_known_by_short_and_full_name(
+    monkeypatch: pytest.MonkeyPatch, own: str
+) -> None:
+    monkeypatch.setattr(socket, "gethostname", lambda: own)
+    names = [("me.site", 1), ("ME", 1), ("me2.site", 1), ("you", 1)]
+    hosts = allocation.make_hosts(names, "x", None)
+    assert [host.here for host in hosts] == [True, True, False, False]
