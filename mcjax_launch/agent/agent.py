@@ -119,6 +119,7 @@ class Agent:
         self._leftovers = Leftovers(self.pids)
         self._leaving: supervisor.Leave | None = None
         self.timers: list[Timer] = []
+        self._waiting: list[Wanted] = []  # ranks of a Start that waits
         self._acts = self._make_acts()
 
     def _make_acts(self) -> dict[type, Callable[[Any], object]]:
@@ -131,6 +132,7 @@ class Agent:
             messages.Prepare: self._prepare,
             messages.TryCoordinator: self._try_coordinator,
             messages.Start: self._start,
+            messages.Release: lambda order: self._release(),
             messages.Credit: lambda credit: self.streams.add_credit(credit.count),
             messages.Forward: self._forward,
             messages.Stop: self._stop,
@@ -357,8 +359,6 @@ class Agent:
     def _start(self, order: messages.Start) -> None:
         if self.supervisor.stopping:
             return  # a signal has ended this agent meanwhile, and the launcher knows
-        assert self.prepared is not None
-        self.prepared.stop_listening()
         self.supervisor = supervisor.Supervisor(
             order.grace_s,
             lambda: system.select_ending(self.pids),
@@ -380,6 +380,21 @@ class Agent:
         ranks = list(map(pair_with_environ, order.ranks))
         self._usage.gpus.environs = {rank.process_id: environ for rank, environ in ranks}
         self._usage.begin(order.sample_every_s)
+        if order.waits:
+            self._waiting = ranks
+            self.starter.prepare(ranks)
+        else:
+            self._begin_ranks(ranks)
+
+    def _release(self) -> None:
+        """Start the ranks that wait, unless the agent is about to end."""
+        ranks, self._waiting = self._waiting, []
+        if not self.supervisor.stopping:
+            self._begin_ranks(ranks)
+
+    def _begin_ranks(self, ranks: Sequence[Wanted]) -> None:
+        assert self.prepared is not None
+        self.prepared.stop_listening()
         if not self.starter.start_ranks(ranks):
             self.start_ranks(ranks)
 

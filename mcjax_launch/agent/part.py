@@ -113,6 +113,9 @@ class RankStarter:
     def __init__(self, files_limit: Limit | None) -> None:
         self.files_limit = files_limit
 
+    def prepare(self, ranks: Sequence[Wanted]) -> None:
+        """Prepare the start of these ranks, which is ordered later, if at all."""
+
     def start_ranks(self, ranks: Sequence[Wanted]) -> bool:
         """Start these ranks, or return False to have the agent spawn them."""
         return False

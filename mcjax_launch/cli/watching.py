@@ -308,7 +308,7 @@ class Watcher:
                 self._ends_by = self._ends_by or signum
             if self._current is not None:
                 self._current.send(signal=int(signum))
-            elif signum in ENDING:
+            elif signum in ENDING and self._status is None:
                 stop = stop_reasons.interrupted(signum)
                 self._say(stop.message)
                 self._end(stop.status)

@@ -85,7 +85,7 @@ def _get_other_coordinator(job: Job) -> str | None:
 
 
 def make_start_order(
-    plan: Plan, ranks: Iterable[Rank], job: Job, sample_every_s: float
+    plan: Plan, ranks: Iterable[Rank], job: Job, sample_every_s: float, *, waits: bool
 ) -> messages.Start:
     """Return the order to an agent to start its ranks.
 
@@ -94,6 +94,7 @@ def make_start_order(
         ranks: the ranks on the agent's host.
         job: the job.
         sample_every_s: seconds between the agent's reports of the ranks' usage; 0 for no reports.
+        waits: True if the ranks wait for a Release.
 
     """
     orders = tuple(map(_make_rank_order, ranks))
@@ -108,6 +109,7 @@ def make_start_order(
         grace_s=job.get_grace_s("failure"),
         term_grace_s=job.get_grace_s("TERM"),
         on_failure=job.on_rank_failure,
+        waits=waits,
     )
 
 

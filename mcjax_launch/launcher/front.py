@@ -108,6 +108,11 @@ class Front:
         watcher.hold(front.open_outputs(lambda: None))
         return front
 
+    @property
+    def is_held(self) -> bool:
+        """True if --watch has begun this run early, and no save has released it."""
+        return self.watcher is not None and self.watcher.is_held
+
     def call_after_release(self, call: Callable[[], object]) -> None:
         """Call a function once the run may begin: at once, unless --watch has begun it early."""
         if self.watcher is None:

@@ -27,7 +27,7 @@ from mcjax_launch.launcher.conclusion import conclude
 from mcjax_launch.launcher.front import Front
 from mcjax_launch.launcher.part import DebuggerDisplay, LauncherParts
 from mcjax_launch.launcher.rank_reports import RankReports
-from mcjax_launch.launcher.rank_start import start_ranks
+from mcjax_launch.launcher.rank_start import order_ranks, start_ranks
 from mcjax_launch.launcher.stack_display import StackDisplay
 from mcjax_launch.launcher.stack_requests import StackRequests
 from mcjax_launch.launcher.startup import Startup
@@ -272,9 +272,11 @@ class Launcher:
 
     def on_hosts_ready(self, plan: Plan) -> None:
         """Start the ranks, once the run may begin."""
-        self.front.call_after_release(lambda: self._start_ranks(plan))
+        if is_held := self.front.is_held:
+            order_ranks(self, plan, waits=True)
+        self.front.call_after_release(lambda: self._start_ranks(plan, is_ordered=is_held))
 
-    def _start_ranks(self, plan: Plan) -> None:
+    def _start_ranks(self, plan: Plan, *, is_ordered: bool) -> None:
         """Start the ranks, unless the job ends before any rank was started."""
         if self.policy.ending:
             return
@@ -284,7 +286,7 @@ class Launcher:
             TimerAction(limits, lambda stop: self.perform(self.policy.on_limit(stop)))
         )
         self.policy.on_ranks_start()
-        start_ranks(self, plan)
+        start_ranks(self, plan, is_ordered=is_ordered)
         if self.front.watcher is not None:
             self.front.watcher.report(started=True)
 

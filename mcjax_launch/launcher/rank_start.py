@@ -15,20 +15,38 @@ from mcjax_launch.launcher.agent_orders import make_start_order
 from mcjax_launch.launcher.time_limits import compute_usage_period_s
 from mcjax_launch.ranks import format_count
 from mcjax_launch.runs.rank_run import DevicesAsked
+from mcjax_launch.wire import messages
 
 if TYPE_CHECKING:
     from mcjax_launch.launcher.part import JobLauncher, LauncherPart
     from mcjax_launch.transport.connection import AgentConnection
 
 
-def start_ranks(launcher: JobLauncher, plan: Plan) -> None:
-    """Order every agent to start its ranks, and print what they get."""
-    _record_plan(launcher, plan)
+def order_ranks(launcher: JobLauncher, plan: Plan, *, waits: bool) -> None:
+    """Send every agent the orders for its ranks; if `waits`, they start after a Release."""
     parts = launcher.parts.load_used()
     on_host = plan.group_by_host()
     for link in launcher.links:
-        _send_orders(launcher, link, plan, on_host[link.host], parts)
-    for part in parts:
+        _send_orders(launcher, link, plan, on_host[link.host], parts, waits=waits)
+
+
+def start_ranks(launcher: JobLauncher, plan: Plan, *, is_ordered: bool) -> None:
+    """Start the ranks on all hosts, and print what they get.
+
+    Args:
+        launcher: the launcher.
+        plan: the plan.
+        is_ordered: True if `order_ranks` has sent the orders, and the ranks wait.
+
+    """
+    _record_plan(launcher, plan)
+    if not is_ordered:
+        order_ranks(launcher, plan, waits=False)
+    for link in launcher.links:
+        if is_ordered:
+            link.send(messages.Release())
+        link.open_window()
+    for part in launcher.parts.load_used():
         part.on_begin(plan, time.monotonic())
     show = launcher.console.show_detail
     ranks = format_count(len(plan.ranks), "rank")
@@ -65,6 +83,8 @@ def _send_orders(
     plan: Plan,
     ranks: Sequence[Rank],
     parts: Sequence[LauncherPart],
+    *,
+    waits: bool,
 ) -> None:
     line = launcher.console.status_line
     is_watched = line is not None and line.is_live
@@ -73,8 +93,7 @@ def _send_orders(
     for order in [order for part in parts for order in part.make_orders(ranks, plan)]:
         link.send(order)
     completed = map(launcher.parts.add_variables, ranks)
-    link.send(make_start_order(plan, completed, launcher.job, every_s))
-    link.open_window()
+    link.send(make_start_order(plan, completed, launcher.job, every_s, waits=waits))
 
 
 def _report_devices(launcher: JobLauncher, plan: Plan) -> None:

@@ -191,6 +191,7 @@ class Start(ToAgent):
         grace_s, term_grace_s: seconds between asking ranks to end and killing them, after a
             failure, or if a signal ends the agent.
         on_failure: if a rank fails: "stop" ends the other ranks, with "continue" they go on.
+        waits: True to prepare everything, and start the ranks after a Release.
 
     """
 
@@ -204,6 +205,11 @@ class Start(ToAgent):
     grace_s: float
     term_grace_s: float
     on_failure: str = "stop"
+    waits: bool = False
+
+
+class Release(ToAgent):
+    """Order to start the ranks of a Start that waits."""
 
 
 class Credit(ToAgent, ToLauncher):

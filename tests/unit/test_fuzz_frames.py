@@ -47,6 +47,7 @@ class Agent:
         front = SimpleNamespace(
             watcher=None,
             call_after_release=lambda call: call(),
+            is_held=False,
             again="",
             standby=None,
             loop=self._loop,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 
 from ....agent.part import AgentPart, RankStarter
@@ -47,6 +48,7 @@ class Preloading(AgentPart, RankStarter):
         self._server: ImportServerLink | None = None  # its process has not been reaped
         self._why = ""  # the reason to import, found in PROGRAM; "" if the user has named modules
         self._unfit = ""  # why the server cannot fork
+        self._imported_s: float | None = None  # seconds that its imports have taken
         self._importer: Importer | None = None  # has been asked for its stack
         self._hidden: tuple[int, int] | None = None  # both ends of the pipe for hidden output
 
@@ -55,15 +57,23 @@ class Preloading(AgentPart, RankStarter):
         assert isinstance(message, Preload)
         self._order = message
 
+    def prepare(self, ranks: Sequence[Wanted]) -> None:
+        """Import jax for ranks that are started later, if PROGRAM's present source allows that."""
+        if self._order is None or not self._order.libraries or _find_obstacle(*ranks[0]):
+            return
+        with contextlib.suppress(Unsuited):
+            self._why = self._choose(ranks, self._order.libraries)
+            self._start_server(ranks[0])
+
     def start_ranks(self, ranks: Sequence[Wanted]) -> bool:
         """Begin to fork ranks, if there is an order to import; return whether this starts them."""
         if self._order is None:
             return False
-        self._why = self._unfit = ""
         try:
             if self._order.libraries:
                 self._why = self._choose(ranks, self._order.libraries)
         except Unsuited as unsuited:
+            self._hang_up()  # of an import that was begun before PROGRAM changed
             numbers = tuple(rank.process_id for rank, _ in ranks)
             self.agent.link.send(StartedAfresh(numbers, str(unsuited)))
             return False
@@ -74,12 +84,13 @@ class Preloading(AgentPart, RankStarter):
             agent.record_rank_start,
             self._why,
         )
-        if reason := _find_obstacle(*ranks[0]):
+        if reason := self._unfit or _find_obstacle(*ranks[0]):
             self._forking.refuse_all(reason)
             self._finish_forking()
-        else:
-            order = f"{','.join(self._order.modules)}:{'auto' if self._why else ''}"
-            self._start_server(order, ranks[0])
+        elif self._server is None:
+            self._start_server(ranks[0])
+        elif self._imported_s is not None:
+            self._on_imported(self._server, self._imported_s)
         return True
 
     def _choose(self, ranks: Sequence[Wanted], libraries: Collection[str]) -> str:
@@ -94,24 +105,25 @@ class Preloading(AgentPart, RankStarter):
         rank, environ = ranks[0]
         return find_library(rank.argv, rank.cwd, environ, libraries)
 
-    def _start_server(self, order: str, first: Wanted) -> None:
+    def _start_server(self, first: Wanted) -> None:
         """Start the server with the command of the first rank."""
-        assert self._forking is not None
+        assert self._order is not None
         rank, environ = first
+        order = f"{','.join(self._order.modules)}:{'auto' if self._why else ''}"
         try:
             self._server = ImportServerLink(order, environ, self.agent.loop, self._on_packet)
             self._server.start(rank, self._make_streams(), self.files_limit)
         except (OSError, SpawnError):  # starting the ranks afresh reports the same error
-            if self._server is not None:
-                self._server.hang_up()
-                self._server = None
-            self._forking.refuse_all()
-            self._finish_forking()
+            self._hang_up()
+            self._server = None
+            if self._forking is not None:
+                self._forking.refuse_all()
+                self._finish_forking()
 
     def _make_streams(self) -> tuple[int, int, int]:
         """Return descriptors for the server's 0, 1 and 2: the first rank's, or a hidden pipe."""
-        assert self._forking is not None
         if not self._why:
+            assert self._forking is not None
             _, out, err = self._forking.get_first_ends()
             return NO_INPUT, out, err
         self._hidden = read_end, end = os.pipe()
@@ -148,7 +160,11 @@ class Preloading(AgentPart, RankStarter):
 
     def _on_packet(self, packet: ForkMessage | str) -> None:
         """Handle a message from the server, or a piece of its stack."""
-        if self._forking is None:
+        if isinstance(packet, Imported):
+            self._imported_s = packet.seconds
+        if self._forking is None:  # the ranks are not to be started yet, or not any more
+            if isinstance(packet, NotForked):
+                self._unfit = packet.reason
             return
         if isinstance(packet, str):
             if self._importer is not None:
@@ -211,6 +227,9 @@ class Preloading(AgentPart, RankStarter):
             self._forking.close()
             self._forking = None
             self._close_hidden()
+        self._hang_up()
+
+    def _hang_up(self) -> None:
         if self._server is not None:
             self._server.hang_up()
 
