@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
 _MOST_TYPED = 4096
 # Seconds from the start of a run's ranks until the next run is begun: their own start comes first.
-_NEXT_AFTER_S = scale_time(1.0)
+_NEXT_AFTER_S = scale_time(0.4)
 # Seconds for a run that is not needed any more to end by itself.
 _END_S = 5.0
 
