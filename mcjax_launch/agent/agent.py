@@ -498,12 +498,9 @@ class Agent:
         return {**self.pids, **self.starter.placeholder_pids}
 
     def _request_stacks(self, request: messages.RequestStacks) -> None:
-        from .stack_question import StackQuestion  # few jobs need it
-
         self._stacks.native.is_wanted |= request.native
         sources = [*self.hooks.list_stack_sources(), *self.starter.list_stack_sources()]
-        questions = [StackQuestion(source, request.all_threads) for source in sources]
-        self._stacks.begin(questions, time.monotonic())
+        self._stacks.begin(sources, time.monotonic(), all_threads=request.all_threads)
 
     def _send_stacks(self, collected: Iterable[messages.Stacks]) -> None:
         """Send the collected stacks, and for each rank without stacks the kernel's view of it."""
@@ -512,7 +509,9 @@ class Agent:
             self.link.send(stacks)
             silent = {pid: rank for pid, rank in silent.items() if rank != stacks.rank}
         for pid, rank in silent.items():
-            state, importing = system.describe(pid), pid not in self.pids
+            why = self._stacks.find_silence(self._find_program_pid(rank, pid))
+            state = system.describe(pid) + (f", and {why}" if why else "")
+            importing = pid not in self.pids
             self.link.send(messages.Stacks(rank, pid, "", state=state, importing=importing))
         self._stacks.native.complete(self.pids)
 

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import os
 import socket
-import time
 
 from ..machine.loop import READ, Loop
 from ..wire import hook_messages
 from ..wire.codec import Malformed
 from ..wire.line import send
 from ..wire.messages import FromHook
-from .stacks import OWN, THREADS, Pieces, StackSource, select_main_thread, with_source
+from ..wire.source_lines import END_OF_STACKS, MAIN_THREAD
+from .stacks import Pieces, StackSource, select_main_thread, with_source
 from .system import system
 
 TYPE_CHECKING = False  # as typing's own, without importing it: an agent's start is waited for
@@ -38,7 +38,9 @@ class HookConnection(StackSource):
 
     def __init__(self, connection: socket.socket) -> None:
         super().__init__(-1, 0)
-        self.dumps = False  # it writes its stacks here when it is asked
+        self.answering: HookConnection | None = None  # to the thread that answers questions
+        self.answers_for: HookConnection | None = None  # if this is the connection to a thread
+        self.has_ended_python = False
         self.is_main = False  # it is the rank's own process, not a child process
         self.joining = False  # it has called initialize(), and has not left the job since
         self.compilations = 0  # under way
@@ -83,20 +85,39 @@ class HookConnection(StackSource):
         """Send a message with file descriptors; drop it if the process does not read or is gone."""
         send(self._connection, message, descriptors)
 
-    def expect_stacks(self) -> None:
-        """Forget earlier stacks, because the process is asked for new ones."""
-        super().expect_stacks()
+    def ask(self) -> bool:
         self.has_crashed = False
+        if self.has_ended_python:
+            self._pieces, self.has_answered = Pieces([MAIN_THREAD]), True
+            return True
+        if self.answering is None:
+            return super().ask()
+        self._pieces, self.has_answered = Pieces(), False
+        return self.answering.send_byte()
+
+    def send_byte(self) -> bool:
+        """Wake up the thread that reads from this connection; return False if none does."""
+        try:
+            return self._connection.send(b".") == 1
+        except OSError:
+            return False
+
+    def explain_silence(self) -> str:
+        if self.answering is None:
+            return super().explain_silence()
+        is_asked = system.is_read(self.answering.fd)
+        return "C code holds Python's lock (the GIL)" if is_asked else ""
 
     def add_stack_line(self, line: str) -> None:
         """Record a line of a stack dump, and whether the dump comes from a crash."""
-        self.last_stack_at = time.monotonic()
-        is_unasked = not self.asked_all and line.startswith(THREADS)  # from a limit's signal
-        if line.startswith(_CRASH) or (is_unasked and not self.has_crashed):
+        if line.startswith(_CRASH):
             self._pieces, self.has_crashed = Pieces(), True
-        elif line == OWN and not self.has_crashed:  # an earlier question may be answered late
+        elif line == MAIN_THREAD and not self.has_crashed:  # an earlier question is answered late
             self._pieces = Pieces()
-        self._pieces.add(line)
+        if line == END_OF_STACKS:
+            self.has_answered = True
+        else:
+            self._pieces.add(line)
 
     def pop_crash_stack(self) -> str:
         """Return the main thread's stack at a crash, only once; "" if there is no new crash."""
@@ -219,10 +240,13 @@ class HookServer:
     def list_stack_sources(self) -> list[HookConnection]:
         """Return the connections of ranks' processes, which can be asked for stacks."""
         self.accept()
+        self._read_pending_hellos()
+        return [hook for hook in self._hooks.values() if hook.rank >= 0]
+
+    def _read_pending_hellos(self) -> None:
         for hook in list(self._hooks.values()):
-            if not hook.pid:  # its first message (Hello) was not read yet
+            if not hook.pid:  # its first message was not read yet
                 self._read(hook)
-        return [hook for hook in self._hooks.values() if hook.rank >= 0 and hook.dumps]
 
     # --- connections ---
 
@@ -257,7 +281,7 @@ class HookServer:
             if line.startswith('["'):
                 self._handle(hook, line)
             elif line:
-                hook.add_stack_line(line)
+                (hook.answers_for or hook).add_stack_line(line)
         return bool(lines)
 
     def _forget(self, hook: HookConnection) -> None:
@@ -265,6 +289,10 @@ class HookServer:
             return  # it was read to its end because of another process's message
         self._loop.forget(hook.fd)
         hook.close()
+        hook.has_answered = True
+        if hook.answers_for is not None:
+            hook.answers_for.answering = None
+            return
         self._hand_on_crash(hook)
         self._on_gone(hook)
         for _ in range(hook.compilations):  # unfinished when it ended
@@ -285,12 +313,15 @@ class HookServer:
             return
         if isinstance(message, hook_messages.Hello):
             self._identify(hook, message)
+        elif isinstance(message, hook_messages.Answering):
+            self._pair(hook, message.pid)
+        elif isinstance(message, hook_messages.PythonEnded):
+            hook.has_ended_python = True
         else:
             self._hand_on(hook, message)
 
     def _identify(self, hook: HookConnection, hello: hook_messages.Hello) -> None:
         hook.pid = hello.pid
-        hook.dumps = hello.dumps
         try:
             rank = int(hello.process_id)
         except ValueError:
@@ -301,6 +332,14 @@ class HookServer:
             self.seen.add(rank)
             wrapped = self.wrapped.is_program(rank, hook.pid)
             hook.is_main = wrapped or self._is_main(hook.pid, rank)
+
+    def _pair(self, thread: HookConnection, pid: int) -> None:
+        """Record that a connection leads to the answering thread of a process."""
+        thread.pid = pid
+        self._read_pending_hellos()  # the process's own may be unread
+        for hook in self._hooks.values():
+            if hook.pid == pid and hook is not thread:
+                hook.answering, thread.answers_for = thread, hook
 
     def _hand_on(self, hook: HookConnection, message: HookMessage) -> None:
         joins = isinstance(message, hook_messages.Joining)

@@ -5,42 +5,24 @@ from __future__ import annotations
 import os
 import stat
 
+from ..machine.system import get_question_signal
 from ..wire import messages, source_lines
 from .system import system
 
 TYPE_CHECKING = False  # as typing's own, without importing it: an agent's start is waited for
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
-    from typing import Protocol
 
     from .native_stacks import NativeDump
 
-    class Asking(Protocol):
-        """Interface of a question to a process (`stack_question.StackQuestion`)."""
-
-        source: StackSource
-
-        def ask(self) -> bool: ...
-        def is_unanswered(self, since: float) -> bool: ...
-        def ask_again(self, since: float) -> bool: ...
-
-
 _MOST_STACKS = 1 << 20
-# A stack dump has no end mark: it is complete after a moment of quiet. A process that has not begun
-# to answer (because it is stopped, or waits for the disk) gets longer. Seconds.
-_QUIET_S = 0.15
-# A main thread that is for so long in one wait stands still: its stack does not change.
-_STILL_S = 0.05
-# A main thread that runs Python answers within this time, even on a busy machine.
-_ANSWER_S = 0.3
+# Seconds for an answer: a process may be stopped, wait for the disk, or hold Python's lock.
 _SLOWEST_S = 2.0
 # Bytes; lines of longer files are not shown.
 _LONGEST_SOURCE = 1 << 24
 # Characters to show of a user's line.
 _MOST_SOURCE = 100
 _FRAME = '  File "'
-# First line of a dump of a single thread.
-OWN = "Stack (most recent call first):"
 #: Prefixes of a thread's first line in a dump of all threads.
 THREADS = ("Thread ", "Current thread ")
 # Digits of a line's number.
@@ -50,8 +32,8 @@ _LONGEST_NUMBER = 9
 class Pieces(list[str]):
     """Lines of a stack dump, with a limit on their total number of characters."""
 
-    def __init__(self) -> None:
-        super().__init__()
+    def __init__(self, pieces: Iterable[str] = ()) -> None:
+        super().__init__(pieces)
         self._size = 0
 
     def add(self, piece: str) -> None:
@@ -69,9 +51,7 @@ class StackSource:
         pid: pid of the process; 0 if unknown.
         importing: True for the import server, which is not a rank yet.
         joined: True if the process has completed initialize().
-        all_stacks: True if it dumps all threads, although only the main one is wanted.
-        asked_all: True if it was asked for the stacks of all threads.
-        last_stack_at: when the latest line came.
+        has_answered: True if its stacks are complete, or no more can come.
 
     """
 
@@ -81,8 +61,7 @@ class StackSource:
     def __init__(self, rank: int, pid: int) -> None:
         self.rank = rank
         self.pid = pid
-        self.all_stacks = self.asked_all = False
-        self.last_stack_at = 0.0
+        self.has_answered = False
         self._pieces = Pieces()
 
     @property
@@ -90,14 +69,21 @@ class StackSource:
         """Lines of its stacks."""
         return self._pieces
 
-    def expect_stacks(self) -> None:
-        """Forget earlier stacks, because the process is asked for new ones."""
-        self._pieces = Pieces()
-        self.all_stacks = self.asked_all = False
+    def ask(self) -> bool:
+        """Ask the process for its stacks; return False if it cannot answer."""
+        self._pieces, self.has_answered = Pieces(), False
+        signum = get_question_signal()
+        # By exec it may have become another program, which the signal would kill.
+        return system.handles(self.pid, signum) and system.signal_main_thread(self.pid, signum)
+
+    def explain_silence(self) -> str:
+        """Return why the process has not answered; "" if unknown."""
+        is_asked = not system.is_pending(self.pid, get_question_signal())
+        return "its main thread is in C code" if is_asked else ""
 
 
 class StackDump:
-    """Dump of stacks in progress; it is complete after a moment of quiet.
+    """Dump of stacks in progress; it is complete when all processes have answered, or in time.
 
     Args:
         on_complete: called once, with a Stacks message for each process that has sent stacks.
@@ -110,104 +96,73 @@ class StackDump:
     ) -> None:
         self.native = native
         self._on_complete = on_complete
-        self._questions: Sequence[Asking] = ()
-        self._awaited: Sequence[StackSource] = ()
-        self._steps: list[Callable[[], Sequence[StackSource]]] = []  # that are still to come
+        self._asked: Sequence[StackSource] = ()
+        self._all_threads = False
         self._since: float | None = None
-        self._latest = 0.0  # when to wait no longer
 
-    def begin(self, questions: Sequence[Asking], now: float) -> None:
-        """Start to ask processes for their stacks.
+    def begin(self, sources: Iterable[StackSource], now: float, *, all_threads: bool) -> None:
+        """Ask processes for their stacks.
 
         Args:
-            questions: questions to the processes.
+            sources: the processes.
             now: time (time.monotonic).
+            all_threads: True to send all threads, not only those that a main thread waits for.
 
         """
-        self._questions = questions
-        self._awaited = ()
-        self._steps = [self._ask, self._ask_again] if questions else []
-        self._since, self._latest = now, now + _STILL_S + _SLOWEST_S
+        self._asked = [source for source in sources if source.ask()]
+        self._all_threads, self._since = all_threads, now
 
     @property
     def deadline(self) -> float | None:
-        """Time (time.monotonic) of the dump's next step; None if there is none."""
-        since = self._since
-        if since is None:
-            return None
-        if self._ask in self._steps:
-            return since + _STILL_S
-        if not self._awaited:
-            return since
-        last = max(hook.last_stack_at for hook in self._awaited)
-        quiet = max(last, since) + _QUIET_S
-        if any(hook.last_stack_at < since for hook in self._awaited):
-            soon = self._steps and any(each.is_unanswered(since) for each in self._questions)
-            quiet = max(last, since) + (_ANSWER_S if soon else _SLOWEST_S)
-        return min(quiet, self._latest)
+        """Time (time.monotonic) of the dump's end; None if there is none."""
+        if self._since is None or all(source.has_answered for source in self._asked):
+            return self._since
+        return self._since + _SLOWEST_S
 
     def expire(self, now: float) -> None:
-        """Ask for stacks, ask again, or call `on_complete`, if the dump's next step is due."""
-        while (deadline := self.deadline) is not None and now >= deadline:
-            if not self._steps:
-                self._since = None
-                self._on_complete(self._make_messages())
-                return
-            self._awaited = self._steps.pop(0)()
-            self._since = now
+        """Call `on_complete` if all have answered, or time is up."""
+        if (deadline := self.deadline) is not None and now >= deadline:
+            self._since = None
+            self._on_complete(self._make_messages())
 
-    def _ask(self) -> Sequence[StackSource]:
-        """Ask all processes; return those that will answer."""
-        self._questions = [question for question in self._questions if question.ask()]
-        return [question.source for question in self._questions]
-
-    def _ask_again(self) -> Sequence[StackSource]:
-        """Ask some processes for more; return those, and those that have not answered."""
-        since = self._since or 0.0
-        return [
-            question.source
-            for question in self._questions
-            if question.ask_again(since) or question.source.last_stack_at < since
-        ]
+    def find_silence(self, pid: int) -> str:
+        """Return why a process has not answered; "" if unknown."""
+        found = (source.explain_silence() for source in self._asked if source.pid == pid)
+        return next(found, "")
 
     def _make_messages(self) -> Iterator[messages.Stacks]:
         """Yield a Stacks message for each process whose stacks have arrived."""
-        sources = [question.source for question in self._questions]
-        members = {hook.rank for hook in sources if hook.joined}
-        for hook in sources:
-            dump = select_main_thread(hook.stacks) if hook.all_stacks else hook.stacks
-            text = "\n".join(with_source(dump))
-            if text:
-                helper = hook.rank in members and not hook.joined
-                blocked = system.find_blocking_call(hook.pid)
+        members = {source.rank for source in self._asked if source.joined}
+        for source in self._asked:
+            main, others = _split(source.stacks)
+            text = [*main, *others] if self._all_threads else main
+            if main:
+                helper = source.rank in members and not source.joined
                 yield messages.Stacks(
-                    hook.rank,
-                    hook.pid,
-                    text,
+                    source.rank,
+                    source.pid,
+                    "\n".join(with_source(text)),
                     helper=helper,
-                    blocked=blocked,
-                    importing=hook.importing,
-                    others="\n".join(with_source(_select_other_threads(hook))),
+                    blocked=system.find_blocking_call(source.pid),
+                    importing=source.importing,
+                    others="" if self._all_threads else _select_others(main, others),
                 )
 
 
-def _select_other_threads(hook: StackSource) -> list[str]:
-    """Return the lines of the stacks of a process's informative threads, without the main thread.
+def _split(dump: list[str]) -> tuple[list[str], list[str]]:
+    """Return the lines of the main thread's stack, which is the first, and of the others."""
+    begins = _find_thread_starts(dump)
+    return (dump[: begins[0]], dump[begins[0] :]) if begins else (dump, [])
 
-    They may tell the user what the main thread waits for. The result is empty unless the process
-    dumped all threads.
-    """
-    if not hook.all_stacks or hook.importing:
-        return []
-    begins = _find_thread_starts(hook.stacks)
-    counted = [line for line in hook.stacks if line.startswith(source_lines.SWITCHES)]
-    switches = {line.split()[2]: line for line in counted}
-    others = (hook.stacks[at:end] for at, end in zip(begins, begins[1:]))
-    lines = []
-    for thread in filter(_is_informative, others):
-        number = thread[0].split()[1]
-        lines += [*thread, *([switches[number]] if number in switches else [])]
-    return lines
+
+def _select_others(main: list[str], others: list[str]) -> str:
+    """Return the stacks of the threads that the main thread may wait for, if it waits for one."""
+    if not waits_for_a_thread(main):
+        return ""
+    begins = _find_thread_starts(others)
+    threads = (others[begin:end] for begin, end in zip(begins, [*begins[1:], None]))
+    lines = [line for thread in threads if _is_informative(thread) for line in thread]
+    return "\n".join(with_source(lines))
 
 
 def _is_informative(thread: list[str]) -> bool:
@@ -223,22 +178,19 @@ def _find_thread_starts(dump: list[str]) -> list[int]:
 
 
 def select_main_thread(dump: list[str]) -> list[str]:
-    """Return the main thread's lines of a dump; it is the last in a dump of all threads.
+    """Return the main thread's lines of faulthandler's dump at a crash, where it is the last.
 
-    If the dump begins with a dump of the main thread alone, return that. faulthandler omits the
-    last threads of more than 100; then return [].
+    faulthandler omits the last threads of more than 100; then return [].
     """
     begins = _find_thread_starts(dump)
-    if dump and dump[0] == OWN:
-        return dump[: begins[0]] if begins else dump
     if not begins or "..." in dump[begins[-1] :]:
         return []
-    return [OWN, *dump[begins[-1] + 1 :]]
+    return [source_lines.MAIN_THREAD, *dump[begins[-1] + 1 :]]
 
 
-def waits_for_a_thread(hook: StackSource) -> bool:
-    """Return whether a process's main thread may wait for another thread, by its innermost call."""
-    innermost = [line for line in hook.stacks if line.startswith(_FRAME)][:1]
+def waits_for_a_thread(main: list[str]) -> bool:
+    """Return whether a main thread may wait for another thread, by its innermost call."""
+    innermost = [line for line in main if line.startswith(_FRAME)][:1]
     frame, *source = with_source(innermost) or [""]
     return source_lines.waits_for_a_thread(_parse_file(frame), "".join(source))
 

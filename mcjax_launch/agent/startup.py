@@ -229,13 +229,13 @@ class HostPreparation:
             held.close()
 
     def _check_limit(self, wanted: Prepare) -> None:
-        """Check the limit on open files: two pipes per rank, and a connection per Python rank.
+        """Check the limit on open files: two pipes per rank, and two connections per Python rank.
 
         Raises:
             Unusable: the limit is too low.
 
         """
-        each = 3 if wanted.pythons else 2
+        each = 4 if wanted.pythons else 2
         if why := explain_file_limit(each * wanted.ranks):
             raise Unusable(why, HOST_LOST if wanted.remote else USAGE)
 

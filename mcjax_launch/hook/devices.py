@@ -126,6 +126,7 @@ class Backends:
             if not self._any_started and not self._is_member():
                 first_backend.record_start()
             self._any_started = True
+            self._link.answer_by_thread()
             backend = start(platform)
             if self._is_member():
                 for call in (self._report_number, *when_backend_starts.values()):

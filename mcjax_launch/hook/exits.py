@@ -143,8 +143,11 @@ class Exits:
 
     def install(self) -> None:
         """Watch uncaught exceptions and exits, from the program's first line on."""
+        import atexit
+
         watch_exceptions(self._handle_exception)
         watch_exits(self)
+        atexit.register(self._link.report_end)  # the first one, so it runs last
 
     def watch(self) -> None:
         """Report os._exit(), crashes, shutdown, and unhandled errors in threads and callbacks too.

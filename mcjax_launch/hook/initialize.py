@@ -241,6 +241,7 @@ class Initialization:
         name_barriers_in_stacks()
         below.record_call(filled)
         self._exits.watch()
+        self._link.answer_by_thread()
 
     def _report_join(self, filled: Mapping[str, Any]) -> None:
         """Record and report that initialize() has returned: this process is in the job."""
@@ -250,7 +251,6 @@ class Initialization:
             part.on_join()
         if sys.version_info >= (3, 12) and filled["num_processes"] != 1:
             self._parts.load_recorder().on_join()
-        self._link.dump_others_when_asked()
         process_id = _convert_to_int(filled["process_id"])
         if process_id is not None:
             self._link.send(Joined(process_id, coordinator.is_private(self._environ)))

@@ -1,12 +1,9 @@
 """Signals with which the agent asks the main thread for information.
 
-Python runs the handlers between two bytecodes of the main thread, usually while no
-other thread runs Python; see `runs_one_thread`.
+Python runs the handlers between two bytecodes of the main thread.
 """
 
 from __future__ import annotations
-
-import sys
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -14,16 +11,12 @@ if TYPE_CHECKING:
     from types import FrameType
 
 
-def answer_signal(
-    signum: int, answer: Callable[[int, FrameType | None], object], *, interrupt: bool = False
-) -> bool:
+def answer_signal(signum: int, answer: Callable[[int, FrameType | None], object]) -> bool:
     """Install `answer` as a signal's handler until Python ends; return whether that succeeded.
 
     Args:
         signum: number of the signal; 0 to do nothing and return False.
         answer: handler of the signal, called in the main thread.
-        interrupt: True if the signal interrupts system calls of the main thread, which C code may
-            not expect.
 
     """
     if not signum:
@@ -35,14 +28,9 @@ def answer_signal(
         if signal.getsignal(signum) is not signal.SIG_DFL:  # the program's own handler
             return False
         signal.signal(signum, answer)
-        signal.siginterrupt(signum, interrupt)
+        signal.siginterrupt(signum, False)  # C code may not expect it
     except (ValueError, OSError):  # not in the main thread
         return False
     # At its end Python restores the default action, which kills, and a signal may be pending.
     atexit.register(signal.signal, signum, signal.SIG_IGN)
     return True
-
-
-def runs_one_thread() -> bool:
-    """Return whether only one thread can run Python at a time: True with the GIL."""
-    return bool(getattr(sys, "_is_gil_enabled", lambda: True)())

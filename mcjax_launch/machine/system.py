@@ -105,27 +105,16 @@ def make_selector() -> tuple[Any, float]:
     return select.poll(), 1
 
 
-def get_dump_signals() -> tuple[int, int]:
-    """Return the signals for faulthandler's dumps of the main thread, and of all threads.
+def get_question_signal() -> int:
+    """Return the signal that asks a main thread for its stack.
 
-    On systems other than Linux the second is 0: only Linux tells that no thread runs. The first,
-    and that of `get_question_signal`, are ignored there by default, in case the process has
-    replaced its handlers.
+    On systems other than Linux it is ignored by default, in case the process has replaced its
+    handlers.
     """
     import _signal  # without signal's own imports
 
     if LINUX:
-        first: int = _signal.SIGRTMIN + _FIRST_OFFSET
-        return first, first + 1
-    return _signal.SIGURG, 0
-
-
-def get_question_signal() -> int:
-    """Return the signal that asks a main thread that runs Python for its stack."""
-    import _signal
-
-    if LINUX:
-        return int(_signal.SIGRTMIN + _FIRST_OFFSET + 2)
+        return int(_signal.SIGRTMIN + _FIRST_OFFSET)
     return int(getattr(_signal, "SIGINFO", _signal.SIGWINCH))
 
 
@@ -133,14 +122,7 @@ def get_liveness_signal() -> int:
     """Return the signal that asks whether the main thread runs Python; 0 if this is not Linux."""
     import _signal
 
-    return int(_signal.SIGRTMIN + _FIRST_OFFSET + 3) if LINUX else 0
-
-
-def get_others_signal() -> int:
-    """Return the signal that requests positions of threads except the main one; 0 if not Linux."""
-    import _signal
-
-    return int(_signal.SIGRTMIN + _FIRST_OFFSET + 4) if LINUX else 0
+    return int(_signal.SIGRTMIN + _FIRST_OFFSET + 1) if LINUX else 0
 
 
 def widen(pipe: int, size: int = _PIPE_SIZE) -> None:

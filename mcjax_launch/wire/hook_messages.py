@@ -21,13 +21,21 @@ class HookMessage(Message):
 class Hello(HookMessage):
     """First message on a connection: identifies a Python process of a rank.
 
-    `process_id` is the value of JAX_PROCESS_ID, which the program may have changed. `dumps` is True
-    if the process writes its stacks to this socket on the signals of `system.get_dump_signals`.
+    `process_id` is the value of JAX_PROCESS_ID, which the program may have changed.
     """
 
     pid: int
     process_id: str
-    dumps: bool = False
+
+
+class Answering(HookMessage):
+    """First message on a second connection: a thread of this process answers questions there."""
+
+    pid: int
+
+
+class PythonEnded(HookMessage):
+    """Notice that a process has ended its Python code; C++ code may still keep it alive."""
 
 
 class ImportedJax(HookMessage):

@@ -539,7 +539,7 @@ class Stacks(ToLauncher):
     """Stacks of one process of a rank.
 
     Args:
-        text: output of faulthandler; "" if the process has sent no stacks.
+        text: stacks as Python writes them; "" if the process has sent no stacks.
         state: description of the process from the kernel, if `text` is ""; else "".
         helper: True if another process of the rank is in the job, and this process is not.
         blocked: kernel function in which the main thread waits; "" if unknown.

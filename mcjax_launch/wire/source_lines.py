@@ -14,8 +14,12 @@ from .value import Value
 USER = ""
 PYTHON = "python"
 OURS = "mcjax-launch"
+#: First line of the main thread's stack.
+MAIN_THREAD = "Stack (most recent call first):"
 #: Prefix of a line in a dump of stacks: a thread's number, and how often it yielded the processor.
 SWITCHES = "Switches of "
+#: Last line of a dump of stacks.
+END_OF_STACKS = "End of stacks"
 _JAX = ("jax", "jaxlib")
 # Python's files in which a thread waits for another thread.
 _FOR_THREADS = ("/threading.py", "/queue.py", "/concurrent/futures/_base.py", "/selectors.py")

@@ -1,8 +1,5 @@
 """The hook inside a rank's Python, in programs without JAX."""
 
-import os
-import signal
-import subprocess
 import sys
 from pathlib import Path
 
@@ -72,45 +69,3 @@ def test_ranks_without_the_hook_are_reported(jobs: Jobs, tmp_path: Path) -> None
 def test_commands_are_not_expected_to_use_the_hook(jobs: Jobs) -> None:
     assert jobs.run("-n", 2, "sh", "-c", f"exec {sys.executable} -I -c pass").report == ""
     assert jobs.run("-n", 2, "--no-hook", sys.executable, "-c", "pass").report == ""
-
-
-WAITS_IN_C = """
-import ctypes, os, sys, threading
-ours, theirs = os.pipe()
-
-def end():
-    open(sys.argv[1]).read()
-    os.write(theirs, b"!")
-
-held = threading.Lock()
-held.acquire()
-for waits in (held.acquire, end):
-    threading.Thread(target=waits, daemon=True).start()
-wanted = (ctypes.c_int * 2)(ours, 1)
-poll = ctypes.CDLL(None).poll
-print("ready", os.getpid(), flush=True)
-print("poll returned", poll(wanted, 1, -1), flush=True)
-"""
-
-
-def in_python(thread: Path) -> bool:
-    """Whether a thread runs, or is about to; a line is written before its call is."""
-    call = (thread / "syscall").read_text()
-    return call.startswith(("running", "1 "))
-
-
-@pytest.mark.only_linux("what a process waits for, and signals to a thread")
-def test_stack_request_does_not_interrupt_a_blocking_c_call(jobs: Jobs, tmp_path: Path) -> None:
-    (tmp_path / "program.py").write_text(WAITS_IN_C)
-    os.mkfifo(tmp_path / "end")
-    running = jobs.start(tmp_path / "program.py", tmp_path / "end", stderr=subprocess.STDOUT)
-    pid = int(running.read_until("ready").split("ready ")[1].split()[0])
-    threads = Path(f"/proc/{pid}/task")
-    while any(in_python(thread) for thread in threads.iterdir()):
-        os.sched_yield()
-    running.signal(signal.SIGQUIT)
-    running.read_until('in <module>: print("poll returned"')
-    (tmp_path / "end").write_text("now")
-    ended = running.finish()
-    assert "poll returned 1\n" in ended.stdout
-    assert "held.acquire" not in ended.stdout and "another thread" not in ended.stdout

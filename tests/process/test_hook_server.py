@@ -1,6 +1,5 @@
 """The agent's end of the hooks, against processes that send anything at all."""
 
-import faulthandler
 import os
 import socket
 import subprocess
@@ -17,32 +16,28 @@ from jobs import eventually
 import mcjax_launch
 from mcjax_launch.agent.hook_server import HookConnection, HookServer
 from mcjax_launch.agent.native_stacks import NativeDump
-from mcjax_launch.agent.stack_question import StackQuestion
-from mcjax_launch.agent.stacks import OWN, StackDump
+from mcjax_launch.agent.stacks import StackDump
 from mcjax_launch.hook.agent_link import AgentLink
-from mcjax_launch.machine import system
 from mcjax_launch.machine.loop import Loop
 from mcjax_launch.wire.codec import to_json
 from mcjax_launch.wire.hook_messages import (
     Compiled,
     Compiling,
     Failed,
-    GateOpens,
     Hello,
     HookMessage,
     ImportedJax,
     Joined,
     Joining,
     Leaving,
-    Program,
-    ProgramCompiled,
+    PythonEnded,
 )
 from mcjax_launch.wire.messages import FromHook, Stacks
+from mcjax_launch.wire.source_lines import MAIN_THREAD
 
 pytestmark = pytest.mark.quick
 
 HELLO = Hello(100, "1")
-ANNOUNCED = Program("jit_step", "x", None, (), "train.py:9", compiling=True)
 COMPILING = Compiling("jit_step", "train.py:9", "cpu")
 
 
@@ -85,7 +80,9 @@ class Server:
         }
         command = [sys.executable, "-c", program]
         env = {**os.environ, **settings}
-        with subprocess.Popen(command, env=env, stdout=subprocess.PIPE) as process:
+        with subprocess.Popen(
+            command, env=env, stdin=subprocess.PIPE, stdout=subprocess.PIPE
+        ) as process:
             assert process.stdout is not None
             try:
                 assert process.stdout.readline() == b"ready\n"
@@ -93,14 +90,14 @@ class Server:
             finally:
                 process.kill()
 
-    def collect(self, all_threads: bool) -> Stacks:
+    def collect(self) -> Stacks:
         """Collect the stacks of rank 1's process as an agent does, again if it is starved."""
         collected: list[Stacks] = []
         dump = StackDump(collected.extend, NativeDump(Loop(), lambda message: None))
         while not collected:
             self.read()
             [hook] = self.hooks.list_stack_sources()  # none has ended
-            dump.begin([StackQuestion(hook, all_threads)], time.monotonic())
+            dump.begin([hook], time.monotonic(), all_threads=True)
             while dump.deadline is not None:
                 self.read()
                 dump.expire(time.monotonic())
@@ -108,14 +105,16 @@ class Server:
         [stacks] = collected
         return stacks
 
-    def ask(self, *, all_threads: bool = False) -> bool:
-        """Ask rank 1's process for its stacks."""
-        [source] = self.hooks.list_stack_sources()
-        return StackQuestion(source, all_threads).ask()
+    def has_answering_thread(self) -> bool:
+        self.read()
+        return any(hook.answering for hook in self.hooks.list_stack_sources())
 
     def read(self) -> list[HookMessage]:
         """All that has been said so far by what is, or may be, rank 1."""
         self.hooks.drain(1)
+        for hook in self.hooks.list_stack_sources():
+            if hook.answering is not None:
+                self.hooks._read(hook.answering)
         return [said.message for said in self.received]
 
 
@@ -230,9 +229,6 @@ def test_compilations_of_a_dead_process_end(server: Server) -> None:
     process = server.connect(HELLO, COMPILING, COMPILING, Compiled())
     process.socket.close()
     assert server.read() == [COMPILING, COMPILING, Compiled(), Compiled()]
-    beside = server.connect(HELLO, ANNOUNCED)
-    beside.socket.close()
-    assert server.read()[-2:] == [ANNOUNCED, ProgramCompiled("x")]
 
 
 def test_ranks_that_join_together_are_told_apart(server: Server) -> None:
@@ -279,77 +275,97 @@ import threading
 for _ in range(3):
     threading.Thread(target=work, daemon=True).start()
 """
-
-
-@pytest.mark.parametrize("all_threads", [False, True])
-@pytest.mark.parametrize("threads", ["", WITH_THREADS], ids=["alone", "with threads"])
-def test_process_that_runs_python_survives_its_dumps(
-    server: Server, threads: str, all_threads: bool
-) -> None:
-    """faulthandler would read frames that are half made or half cleared, and crash it."""
-    with server.start(f"{BUSY}{threads}work()") as process:
-        for _ in range(8):
-            stacks = server.collect(all_threads)
-            assert process.poll() is None
-            assert stacks.text.startswith(OWN)
-            assert stacks.text.endswith("in <module>")
-
-
-WAITS = {
-    "sleep": ("import time; time.sleep(99)", "line 3 in <module>"),
-    "lock": ("import _thread; lock = _thread.allocate_lock(); lock.acquire(); lock.acquire()", "line 3 in <module>"),
-    "pipe": ("import os; os.read(os.pipe()[0], 1)", "line 3 in <module>"),
-    "C code": ("pow(3, 10**9)", "line 3 in <module>"),
-    "Python": ("while True: pass", "line 3 in <module>"),
-    "callback": ("sorted([1, 2], key=lambda number: len([0 for _ in range(10**10)]))", "line 3 in <lambda>"),
-}  # fmt: skip
-
-
-@pytest.mark.parametrize(("program", "innermost"), WAITS.values(), ids=WAITS)
-@pytest.mark.parametrize("all_threads", [False, True])
-def test_stack_arrives_whatever_the_main_thread_does(
-    server: Server, program: str, innermost: str, all_threads: bool
-) -> None:
-    with server.start(f"\nprint('ready', flush=True)\n{program}"):
-        for _ in range(2):
-            stacks = server.collect(all_threads)
-            assert stacks.text.splitlines()[1] == f'  File "<string>", {innermost}'
-            may_run = innermost.endswith("lambda>") or program.startswith(("pow", "while"))
-            assert stacks.text.startswith(OWN) or (all_threads and not may_run)
-
-
-DUMPED_TWICE = """
+# As initialize() does; the hook's modules are its own.
+WITH_ANSWERS = """
 import os
-
-def dump(level):
-    if level:
-        return dump(level - 1)
-    for signum in {signals}:
-        os.kill(os.getpid(), signum)
-
-print("ready", flush=True)
-exec(compile("\\ndump({depth})", "/a \u00fc'\u2603.py", "exec"))
+from _mcjax_launch.hook.stack_answers import answer_by_thread
+answer_by_thread(os.environ["MCJAX_HOOK_SOCKET"])
 """
 
 
-@pytest.mark.parametrize("depth", [0, 5, 300])
-def test_python_writes_what_faulthandler_would(
-    server: Server, depth: int, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("answers", ["", WITH_ANSWERS], ids=["by signal", "by thread"])
+@pytest.mark.parametrize("threads", ["", WITH_THREADS], ids=["alone", "with threads"])
+def test_process_that_runs_python_survives_its_dumps(
+    server: Server, threads: str, answers: str
 ) -> None:
-    lines: list[str] = []
-    monkeypatch.setattr(HookConnection, "add_stack_line", lambda hook, line: lines.append(line))
-    signals = [system.get_question_signal(), system.get_dump_signals()[False]]
-    with server.start(DUMPED_TWICE.format(signals=signals, depth=depth)):
-        each = min(depth + 4, 101)
-        eventually(lambda: server.read() == [] and len(lines) >= 2 * each)
-    assert lines[:each] == lines[each:]
+    """Whoever reads stacks without Python's lock reads frames that are half made, and crashes."""
+    with server.start(f"{answers}{BUSY}{threads}work()") as process:
+        if answers:
+            eventually(server.has_answering_thread)
+        for _ in range(8):
+            stacks = server.collect()
+            assert process.poll() is None
+            main, *others = stacks.text.split("\nThread ")
+            assert main.startswith(MAIN_THREAD)
+            assert main.endswith("in <module>")
+        assert len(others) == (3 if answers and threads else 0)
+
+
+WAITS = {
+    "sleep": "import time; time.sleep(99)",
+    "lock": "import _thread; lock = _thread.allocate_lock(); lock.acquire(); lock.acquire()",
+    "pipe": "import os; os.read(os.pipe()[0], 1)",
+    "child": "import subprocess; subprocess.run(['sleep', '9'])",
+    "Python": "while True: pass",
+    "C code": "import ctypes; ctypes.CDLL(None).sleep(99)",
+}
+
+
+@pytest.mark.parametrize("program", WAITS.values(), ids=WAITS)
+@pytest.mark.parametrize("answers", ["", WITH_ANSWERS], ids=["by signal", "by thread"])
+def test_stack_arrives_whatever_the_main_thread_does(
+    server: Server, program: str, answers: str
+) -> None:
+    if not answers and "ctypes" in program:
+        pytest.skip("only a thread answers beside C code")
+    with server.start(f"{answers}\nprint('ready', flush=True)\n{program}"):
+        if answers:
+            eventually(server.has_answering_thread)
+        outermost = f'  File "<string>", line {answers.count(chr(10)) + 3} in <module>'
+        eventually(lambda: outermost in server.collect().text.splitlines())
+
+
+# It begins when a line arrives.
+HELD = "import ctypes, sys; sys.stdin.readline(); ctypes.PyDLL(None).sleep(9)"
+SILENT = {
+    "lock": (f"{WITH_ANSWERS}{HELD}", "C code holds Python's lock (the GIL)"),
+    "C code": (
+        "import ctypes, sys; sys.stdin.readline(); ctypes.CDLL(None).getchar()",
+        "its main thread is in C code",
+    ),
+}
+
+
+@pytest.mark.only_linux("it tells what a process has read")
+@pytest.mark.parametrize(("program", "why"), SILENT.values(), ids=SILENT)
+def test_silence_is_explained(server: Server, program: str, why: str) -> None:
+    with server.start(f"print('ready', flush=True)\n{program}") as process:
+        if WITH_ANSWERS in program:
+            eventually(server.has_answering_thread)
+        assert process.stdin is not None
+        process.stdin.write(b"go\n")
+        process.stdin.flush()
+        time.sleep(0.3)
+        [hook] = server.hooks.list_stack_sources()
+        assert hook.ask()
+        eventually(lambda: hook.explain_silence() == why)
+        assert not hook.has_answered
+
+
+def test_process_that_has_ended_its_python_is_not_waited_for(server: Server) -> None:
+    server.connect(HELLO, PythonEnded())
+    server.read()
+    [hook] = server.hooks.list_stack_sources()
+    assert hook.ask()
+    assert (hook.has_answered, hook.stacks) == (True, [MAIN_THREAD])
 
 
 @pytest.mark.only_linux("it tells who handles a signal")
 def test_only_handled_signals_are_sent(server: Server) -> None:
-    server.connect(Hello(os.getpid(), "1", dumps=True), Joined(1))
+    server.connect(Hello(os.getpid(), "1"), Joined(1))
     server.read()
-    assert not server.ask(all_threads=True)
+    [source] = server.hooks.list_stack_sources()
+    assert not source.ask()
 
 
 @pytest.mark.parametrize(
@@ -382,7 +398,7 @@ def test_hook_writes_a_valid_hello(
     accepted = []
     server.hooks._identify = lambda hook, hello: accepted.append(hello)  # type: ignore[method-assign]
     server.read()
-    assert accepted == [Hello(process.pid, process_id, dumps=True)]
+    assert accepted == [Hello(process.pid, process_id)]
 
 
 @pytest.mark.only_linux("a full queue is refused elsewhere")
@@ -410,20 +426,5 @@ def test_hook_waits_for_a_busy_agent(tmp_path: Path) -> None:
         with accepted:
             thread.join()
             assert b"Hello" in accepted.recv(100)
-    for signum in system.get_dump_signals():
-        if signum:
-            faulthandler.unregister(signum)
-    os.close(connected[0]._fd)
-
-
-def test_reply_reaches_the_thread_that_waits_for_it(server: Server) -> None:
-    """Each thread that is held has a connection of its own."""
-    program = Program("jit_f", "x", None, (), "train.py:1", held=True)
-    other = Program("jit_g", "y", None, (), "train.py:2", held=True)
-    first, second = server.connect(HELLO, program), server.connect(HELLO, other)
-    assert server.read() == [program, other]
-    for ranks in ([2], [1], [1]):
-        server.hooks.reply(ranks, GateOpens("x"))
-    server.hooks.reply([1], GateOpens("y"))
-    assert first.heard() == '["GateOpens",["x"]]\n'
-    assert second.heard() == '["GateOpens",["y"]]\n'
+    assert connected[0]._to_agent is not None
+    os.close(connected[0]._to_agent.fd)

@@ -50,3 +50,27 @@ def test_failed_tests_run_once_more(tmp_path: Path, is_broken: bool) -> None:
     ]
     first, _ = sorted(logs.iterdir())
     assert "seen" in first.read_text()
+
+
+CRASHES_ONCE = """
+import os, subprocess, sys
+from pathlib import Path
+
+def test_crashes_once():
+    before = Path("ran").exists()
+    Path("ran").touch()
+    if not before:
+        subprocess.run([sys.executable, "-c", "import os; os.abort()"], check=True)
+"""
+
+
+def test_crash_is_not_forgiven(tmp_path: Path) -> None:
+    (tmp_path / "test_it.py").write_text(CRASHES_ONCE)
+    (tmp_path / "pytest.ini").write_text("[pytest]\n")
+    flaky = tmp_path / "flaky"
+    env = {**os.environ, "FLAKY_TESTS": str(flaky)}
+    command = [sys.executable, str(RUN_PYTEST), "-q", "test_it.py"]
+    done = subprocess.run(command, cwd=tmp_path, env=env, capture_output=True, text=True)
+    assert done.returncode == 1, done.stdout + done.stderr
+    assert "a signal has killed a process:\n  test_it::test_crashes_once\n" in done.stdout
+    assert not flaky.exists()

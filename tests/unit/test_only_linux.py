@@ -22,7 +22,7 @@ PLACES = {
     "agent/system/linux.py",
     "agent/system/out_of_memory.py",
     "features/preload/agent/import_server.py",
-    "hook/agent_link.py",
+    "hook/stack_answers.py",
     "features/preload/hook/__init__.py",
     "features/preload/hook/comparison.py",
     "features/preload/hook/forked_rank.py",

@@ -1,6 +1,6 @@
-"""A dump of stacks has no end mark: when it is taken as complete."""
+"""A dump of stacks: when it is complete, and which threads are sent."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -8,14 +8,14 @@ from typing import Any
 import pytest
 
 from mcjax_launch.agent.native_stacks import NativeDump
-from mcjax_launch.agent.stacks import OWN, StackDump, select_main_thread, waits_for_a_thread
+from mcjax_launch.agent.stacks import StackDump, select_main_thread, waits_for_a_thread
 from mcjax_launch.agent.system import system
 from mcjax_launch.machine.loop import Loop
 from mcjax_launch.wire.messages import Stacks
+from mcjax_launch.wire.source_lines import MAIN_THREAD
 
 BEGAN = 100.0
-STILL_S, QUIET_S, ANSWER_S, SLOWEST_S = 0.05, 0.15, 0.3, 2.0
-ASKED = BEGAN + STILL_S
+SLOWEST_S = 2.0
 
 
 @pytest.fixture(autouse=True)
@@ -26,31 +26,26 @@ def blocked(monkeypatch: pytest.MonkeyPatch) -> None:
     )
 
 
-def process(rank: int, *lines: str, at: float = 0.0, joined: bool = False, pid: int = 0) -> Any:
-    """A process that was asked, and what it has said last when."""
+def process(
+    rank: int, *lines: str, joined: bool = False, pid: int = 0, has_answered: bool = True
+) -> Any:
+    """A process that is asked, and what it answers."""
     return SimpleNamespace(
         rank=rank,
         pid=pid or 70 + rank,
         joined=joined,
         importing=False,
         stacks=list(lines),
-        all_stacks=False,
-        last_stack_at=at,
+        has_answered=has_answered,
+        ask=lambda: True,
     )
 
 
 class Dumped:
-    """A dump, of which `runs` are the processes that Python is asked in."""
-
-    def __init__(self, *processes: SimpleNamespace, runs: Sequence[SimpleNamespace] = ()) -> None:
+    def __init__(self, *processes: SimpleNamespace, all_threads: bool = False) -> None:
         self.stacks: list[Stacks] | None = None
         self.dump = StackDump(self._complete, NativeDump(Loop(), lambda message: None))
-        self.waiting: list[SimpleNamespace] = []
-        questions: list[Any] = [Question(self, each, each in runs) for each in processes]
-        self.dump.begin(questions, BEGAN)
-        if processes:
-            assert self.dump.deadline == pytest.approx(ASKED)
-            self.at(ASKED)
+        self.dump.begin(processes, BEGAN, all_threads=all_threads)  # type: ignore[arg-type]
 
     def _complete(self, stacks: Iterable[Stacks]) -> None:
         assert self.stacks is None
@@ -61,140 +56,68 @@ class Dumped:
         return self.stacks
 
 
-class Question:
-    """A question that notes what it does."""
-
-    def __init__(self, dumped: Dumped, source: SimpleNamespace, runs: bool) -> None:
-        self.dumped, self.source, self.runs = dumped, source, runs
-
-    def ask(self) -> bool:
-        return True
-
-    def is_unanswered(self, since: float) -> bool:
-        return self.runs and bool(self.source.last_stack_at < since)
-
-    def ask_again(self, since: float) -> bool:
-        return self.source in self.dumped.waiting
-
-
-def test_dump_without_hooks_has_no_deadline() -> None:
-    dumped = Dumped()
-    assert dumped.dump.deadline == BEGAN
-    assert dumped.at(BEGAN) == []
-    assert dumped.dump.deadline is None
-
-
-def test_dump_completes_after_a_quiet_moment() -> None:
-    first, second = process(0, "a", "b", at=BEGAN + 0.1), process(1, "c", at=BEGAN + 0.3)
+def test_dump_completes_when_all_have_answered() -> None:
+    first, second = process(0, "a", "b"), process(1, "c", has_answered=False)
     dumped = Dumped(first, second)
-    assert dumped.dump.deadline == pytest.approx(BEGAN + 0.3 + QUIET_S)
+    assert dumped.dump.deadline == BEGAN + SLOWEST_S
     assert dumped.at(BEGAN + 0.4) is None
-    first.stacks.append("more")
-    first.last_stack_at = BEGAN + 0.4
-    assert dumped.at(BEGAN + 0.5) is None
-    assert dumped.at(BEGAN + 0.4 + QUIET_S + 0.01) == [
-        Stacks(0, 70, "a\nb\nmore", blocked="futex_do_wait"),
+    second.has_answered = True
+    assert dumped.at(BEGAN + 0.4) == [
+        Stacks(0, 70, "a\nb", blocked="futex_do_wait"),
         Stacks(1, 71, "c"),
     ]
     assert dumped.dump.deadline is None
     dumped.at(BEGAN + 9)  # is complete once
 
 
-def test_process_that_has_not_begun_gets_more_time() -> None:
-    """What it said to an earlier question does not count."""
-    dumped = Dumped(process(0, "a", at=BEGAN + 0.1), process(1, at=BEGAN - 5))
-    assert dumped.at(ASKED + SLOWEST_S - 0.01) is None
-    assert dumped.at(ASKED + SLOWEST_S) == [Stacks(0, 70, "a", blocked="futex_do_wait")]
+def test_dump_without_hooks_is_complete_at_once() -> None:
+    assert Dumped().at(BEGAN) == []
 
 
-def test_endless_dump_is_cut() -> None:
-    dumped = Dumped(process(0, "a", at=ASKED + SLOWEST_S - 0.01))
-    assert dumped.dump.deadline == ASKED + SLOWEST_S
-    assert dumped.at(ASKED + SLOWEST_S) == [Stacks(0, 70, "a", blocked="futex_do_wait")]
+def test_process_that_does_not_answer_is_left_out_in_the_end() -> None:
+    dumped = Dumped(process(0, "a"), process(1, has_answered=False))
+    assert dumped.at(BEGAN + SLOWEST_S - 0.01) is None
+    assert dumped.at(BEGAN + SLOWEST_S) == [Stacks(0, 70, "a", blocked="futex_do_wait")]
 
 
 def test_processes_beside_the_joined_process_are_helpers() -> None:
-    at = BEGAN + 0.1
-    dumped = Dumped(
-        process(0, "a", at=at, joined=True),
-        process(0, "b", at=at, pid=99),
-        process(1, "c", at=at),
-    )
-    assert dumped.at(BEGAN + 1) == [
+    dumped = Dumped(process(0, "a", joined=True), process(0, "b", pid=99), process(1, "c"))
+    assert dumped.at(BEGAN) == [
         Stacks(0, 70, "a", blocked="futex_do_wait"),
         Stacks(0, 99, "b", helper=True),
         Stacks(1, 71, "c"),
     ]
 
 
-def test_other_threads_in_user_code_are_found(tmp_path: Path) -> None:
+def thread(number: int, *calls: str) -> list[str]:
+    return ["", f"Thread 0x{number:x} (most recent call first):", *calls]
+
+
+def test_other_threads_that_may_be_waited_for_are_sent(tmp_path: Path) -> None:
+    """With how often they gave a processor up: so one sees later whether they have moved."""
     source = tmp_path / "data.py"
     source.write_text("load()\n")
-    begin = "Thread 0x7f [loader] (most recent call first):"
-    own, idle = (
-        f'  File "{source}", line 1 in load',
-        '  File "/usr/lib/python3.11/queue.py", line 9 in get',
-    )
-    asked = process(
-        0, begin, own, "", begin, idle, "", "Current thread 0x1 (most recent call first):", idle
-    )
-    for all_stacks, others in ((True, "\n".join([begin, own, "    load()", ""])), (False, "")):
-        asked.all_stacks = all_stacks
-        [told] = Dumped(asked).at(ASKED + SLOWEST_S) or []
-        assert told.others == others
-
-
-def test_other_threads_waiting_in_jax_are_found() -> None:
-    """With how often they gave a processor up: so one sees later whether they have moved."""
-    site = "/v/lib/python3.11/site-packages"
-    waits, idle = "Thread 0x7f (most recent call first):", "Thread 0x8f (most recent call first):"
+    site, moved = "/v/lib/python3.11/site-packages", "Switches of 0x9f 3 1"
+    own = f'  File "{source}", line 1 in load'
+    idle = '  File "/usr/lib/python3.11/queue.py", line 9 in get'
     at_barrier = f'  File "{site}/jaxlib/coordination_service", line 3 in wait_at_barrier'
     in_orbax = f'  File "{site}/orbax/multihost.py", line 9 in _fn'
-    main = "Current thread 0x1 (most recent call first):"
-    asked = process(
-        *(0, waits, at_barrier, in_orbax, "", idle, in_orbax, "", main, in_orbax),
-        *("Switches of 0x8f 5 0", "Switches of 0x7f 3 1", "Switches of 0x1 2 2"),
-    )
-    asked.all_stacks = True
-    told = Dumped(asked).at(ASKED + SLOWEST_S)
-    assert told is not None
-    assert told[0].others.splitlines() == [waits, at_barrier, in_orbax, "", "Switches of 0x7f 3 1"]
-
-
-def test_further_questions_follow_the_first_answers() -> None:
-    first, second = process(0, "a", at=BEGAN + 0.1), process(1, "c", at=BEGAN + 0.1)
-    dumped = Dumped(first, second)
-    dumped.waiting = [second]
-    asked_again = BEGAN + 0.1 + QUIET_S
-    assert dumped.at(asked_again) is None
-    second.stacks, second.last_stack_at = ["c", "more"], asked_again + 0.2
-    assert dumped.at(second.last_stack_at + QUIET_S - 0.01) is None
-    assert dumped.at(second.last_stack_at + QUIET_S) == [
-        Stacks(0, 70, "a", blocked="futex_do_wait"),
-        Stacks(1, 71, "c\nmore"),
+    threads = [
+        *thread(0x7F, own),
+        *thread(0x8F, idle),
+        *thread(0x9F, at_barrier, in_orbax, moved),
+        *thread(0xAF, in_orbax),
     ]
-
-
-def test_process_that_does_not_answer_again_is_not_waited_for() -> None:
-    dumped = Dumped(first := process(0, "a", at=BEGAN + 0.1))
-    dumped.waiting = [first]
-    assert dumped.at(BEGAN + 0.1 + QUIET_S) is None
-    assert dumped.dump.deadline == ASKED + SLOWEST_S
-    assert dumped.at(ASKED + SLOWEST_S) == [Stacks(0, 70, "a", blocked="futex_do_wait")]
-
-
-def test_process_in_c_code_is_asked_again_soon() -> None:
-    """Python was asked there, which answers only when the main thread runs it."""
-    runs = process(0)
-    dumped = Dumped(runs, process(1, "c", at=ASKED + 0.01), runs=[runs])
-    dumped.waiting = [runs]
-    assert dumped.dump.deadline == pytest.approx(ASKED + 0.01 + ANSWER_S)
-    assert dumped.at(ASKED + 0.01 + ANSWER_S) is None
-    runs.stacks, runs.last_stack_at = ["a"], ASKED + 0.01 + ANSWER_S
-    assert dumped.at(ASKED + 0.01 + ANSWER_S + QUIET_S) == [
-        Stacks(0, 70, "a", blocked="futex_do_wait"),
-        Stacks(1, 71, "c"),
-    ]
+    waits = process(0, MAIN_THREAD, idle, *threads)
+    [told] = Dumped(waits).at(BEGAN) or []
+    assert told.text.splitlines() == [MAIN_THREAD, idle]
+    expected = [*thread(0x7F, own, "    load()"), *thread(0x9F, at_barrier, in_orbax, moved), ""]
+    assert told.others.splitlines() == expected[1:-1]
+    [told] = Dumped(process(0, MAIN_THREAD, in_orbax, *threads)).at(BEGAN) or []
+    assert told.others == ""
+    [told] = Dumped(waits, all_threads=True).at(BEGAN) or []
+    assert told.text.count("Thread 0x") == 4
+    assert told.others == ""
 
 
 def test_main_thread_may_wait_for_a_thread_of_the_user(tmp_path: Path) -> None:
@@ -210,11 +133,11 @@ def test_main_thread_may_wait_for_a_thread_of_the_user(tmp_path: Path) -> None:
         ((jaxs, join), False),
         ((), False),
     ):
-        assert waits_for_a_thread(process(0, OWN, *calls)) is waits
+        assert waits_for_a_thread([MAIN_THREAD, *calls]) is waits
 
 
 def test_main_thread_is_extracted_from_all_stacks() -> None:
-    """The oldest thread is the last; the current one is the one that was asked."""
+    """The oldest thread is the last; the current one is the one that has crashed."""
     begin, call = "(most recent call first):", '  File "a.py", line {} in f'
     dump = [
         f"Current thread 0x2 {begin}",
@@ -225,7 +148,3 @@ def test_main_thread_is_extracted_from_all_stacks() -> None:
     ]
     assert select_main_thread(dump) == [f"Stack {begin}", call.format(2)]
     assert select_main_thread([*dump, "..."]) == select_main_thread([]) == []
-    assert select_main_thread([OWN, call.format(3), *dump]) == select_main_thread(
-        [OWN, call.format(3)]
-    )
-    assert select_main_thread([OWN, call.format(3)]) == [OWN, call.format(3)]

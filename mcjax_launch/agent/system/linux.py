@@ -12,7 +12,7 @@ from .unix import HostProcess, Unix, start_each
 
 TYPE_CHECKING = False  # as typing's own, without importing it: an agent's start is waited for
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from ...machine.system import Limit
     from .unix import Invocation, Spawned
@@ -25,8 +25,6 @@ _PAGE_KIB = os.sysconf("SC_PAGE_SIZE") // 1024
 # Share of the time in which a thread waits for a processor that counts as used: a thread that waits
 # for a second has not stood still, but a thread that is woken briefly on a busy machine has.
 _STARVED = 0.01
-# faulthandler shows at most this many threads.
-_MOST_DUMPED = 100
 _STATES = {
     "R": "running",
     "S": "sleeping in the kernel",
@@ -125,47 +123,16 @@ class Linux(Unix):
             _signal_one(pid, [pid], signum) if _TGKILL else super().signal_main_thread(pid, signum)
         )
 
-    def signal_standing_thread(self, pid: int, signum: int, wait: str) -> bool:
-        def stands() -> bool:
-            return bool(wait) and _read_wait(pid, pid) == wait
-
-        return _signal_one(pid, [pid], signum, stands)
-
-    def signal_standing_process(self, pid: int, signum: int, *, interrupt: bool) -> bool:
-        """Signal a thread of a process of which no thread runs; return whether one was signaled.
-
-        A signal interrupts most waiting calls (sleep, poll, select: see signal(7)), and C code may
-        mistake that for their end. Code that waits for a futex always checks again: such a thread
-        is signaled, the main thread first.
-
-        Args:
-            pid: the process.
-            signum: number of the signal.
-            interrupt: True to signal the main thread if no thread waits for a futex.
-
-        """
-
-        def stands() -> bool:
-            # The frames of a thread that runs, or ran meanwhile, change while they are read.
-            return "" not in waits.values() and waits == _read_waits(pid)
-
-        waits = _read_waits(pid)
-        calls = {thread: wait.partition(" ")[0] for thread, wait in waits.items()}
-        if calls.get(pid) == _FUTEX and len(calls) > _MOST_DUMPED:  # a dump may leave it out
-            return False
-        threads = _select_in_futex(calls) or [pid] * interrupt
-        return bool(calls.get(pid)) and _signal_one(pid, threads, signum, stands)
-
-    def find_wait(self, pid: int) -> str:
-        return _read_wait(pid, pid)
-
     def is_pending(self, pid: int, signum: int) -> bool:
         pending = _read_fields(f"/proc/{pid}/task/{pid}/status").get("SigPnd", "0")
         return _holds(pending, signum)
 
-    def waits_for_lock(self, pid: int) -> bool:
-        """Return whether the main thread waits for a futex, a wait that no signal ends."""
-        return bool(_FUTEX) and _read_call(pid, pid) == _FUTEX
+    def is_read(self, fd: int) -> bool:
+        import fcntl
+        import termios
+
+        unread = fcntl.ioctl(fd, termios.TIOCOUTQ, bytes(4))
+        return not any(unread)
 
     def signal_without_interrupting(self, pid: int, signum: int) -> bool:
         """Signal a thread so that no call is interrupted; return whether one was signaled.
@@ -270,18 +237,6 @@ def _read_stat_fields(pid: str | int) -> list[bytes]:
     return fields
 
 
-def _read_wait(pid: int, thread: int) -> str:
-    """Return a text that differs for each wait of a thread in a system call; "" if it runs."""
-    call = _read_call(pid, thread)
-    waits = _read_fields(f"/proc/{pid}/task/{thread}/status").get("voluntary_ctxt_switches", "")
-    return f"{call} {waits}" if call.isdigit() else ""
-
-
-def _read_waits(pid: int) -> dict[int, str]:
-    """Return each thread's `_read_wait` by thread id, main thread first; {} if no such process."""
-    return {thread: _read_wait(pid, thread) for thread in _list_threads(pid)}
-
-
 def _list_threads(pid: int) -> list[int]:
     try:
         return list(dict.fromkeys((pid, *map(int, os.listdir(f"/proc/{pid}/task")))))
@@ -294,19 +249,11 @@ def _select_in_futex(calls: Mapping[int, str]) -> list[int]:
     return [thread for thread, call in calls.items() if _FUTEX and call == _FUTEX]
 
 
-def _signal_one(
-    pid: int,
-    threads: Sequence[int],
-    signum: int,
-    is_safe: Callable[[], bool] = lambda: True,
-) -> bool:
-    """Signal the first thread that does not block the signal; return whether one was signaled.
-
-    `is_safe` is called immediately before, and prevents the signal if it returns False.
-    """
+def _signal_one(pid: int, threads: Sequence[int], signum: int) -> bool:
+    """Signal the first thread that does not block the signal; return whether one was signaled."""
     for thread in threads:
         if not _blocks(pid, thread, signum):  # a blocked signal would stay pending
-            return is_safe() and _syscall(_TGKILL, pid, thread, signum) == 0
+            return bool(_syscall(_TGKILL, pid, thread, signum) == 0)
     return False
 
 

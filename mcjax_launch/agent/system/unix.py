@@ -304,35 +304,16 @@ class Unix:
         self.signal_process(pid, signum)
         return True
 
-    def signal_standing_thread(self, pid: int, signum: int, wait: str) -> bool:  # noqa: ARG002
-        """Signal a main thread that is still in this wait; return whether it was signaled.
-
-        Args:
-            pid: the process.
-            signum: number of the signal.
-            wait: text that `find_wait` has returned.
-
-        """
+    def signal_without_interrupting(self, pid: int, signum: int) -> bool:  # noqa: ARG002
+        """Signal a thread so that no call is interrupted; return whether one was signaled."""
         return False
-
-    def signal_standing_process(self, pid: int, signum: int, *, interrupt: bool) -> bool:  # noqa: ARG002
-        """Signal a thread of a process of which no thread runs; return whether one was signaled."""
-        return False
-
-    def find_wait(self, pid: int) -> str:  # noqa: ARG002
-        """Return a text that differs for each wait of a main thread; "" if unknown or running."""
-        return ""
 
     def is_pending(self, pid: int, signum: int) -> bool:  # noqa: ARG002
         """Return whether the main thread has not run since it was signaled; False if unknown."""
         return False
 
-    def waits_for_lock(self, pid: int) -> bool:  # noqa: ARG002
-        """Return whether the main thread is in a wait that no signal ends."""
-        return False
-
-    def signal_without_interrupting(self, pid: int, signum: int) -> bool:  # noqa: ARG002
-        """Signal a thread so that no call is interrupted; return whether one was signaled."""
+    def is_read(self, fd: int) -> bool:  # noqa: ARG002
+        """Return whether the peer of a unix socket has read all that was sent; False if unknown."""
         return False
 
     def handles(self, pid: int, signum: int) -> bool:  # noqa: ARG002

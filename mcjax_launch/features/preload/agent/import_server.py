@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import socket
-import time
 
 from ....agent.stacks import StackSource
 from ....agent.system import system
@@ -12,6 +11,7 @@ from ....agent.system.unix import Invocation
 from ....machine.loop import READ, Loop
 from ....wire import hook_environ
 from ....wire.codec import Malformed, to_json
+from ....wire.source_lines import END_OF_STACKS
 from ..messages import NAME, Fork, Forked, ForkMessage, NotForked, Preloaded, StartedAfresh
 
 TYPE_CHECKING = False
@@ -129,14 +129,11 @@ class Importer(StackSource):
     importing = True
 
     def add_text(self, text: str) -> None:
-        """Add a piece of the server's stack."""
-        self.last_stack_at = time.monotonic()
-        self._pieces.add(text)
-
-    @property
-    def stacks(self) -> list[str]:
-        """Lines of the server's stack."""
-        return "".join(self._pieces).splitlines()
+        """Record the server's stack, which comes whole."""
+        *lines, end = text.splitlines()
+        for line in lines:
+            self._pieces.add(line)
+        self.has_answered = end == END_OF_STACKS
 
 
 def _parse_packet(text: str) -> ForkMessage | str:

@@ -13,6 +13,7 @@ import os
 import sys
 
 from ....hook import devices
+from ....hook.stack_answers import Descriptor, answer_by_signal
 from ....wire import hook_environ
 from ....wire.codec import to_json
 from ....wire.line import receive
@@ -72,7 +73,7 @@ class ImportServer:
         """
         try:
             connection = _open_connection(int(self._descriptor))
-            self._link.dump_stacks_on_signal(connection.fileno())
+            answer_by_signal(Descriptor(connection.fileno()))
             try:
                 check_options()
                 _require(step_aside, "sitecustomize failed")
