@@ -104,7 +104,9 @@ def pack_value(value: object) -> PackedCall:
 
 def _make_head(initializes: bool) -> Call:
     folders = tuple(os.path.abspath(folder) for folder in sys.path)
-    return Call(folders, {}, initializes, None, (), ())
+    library = os.path.dirname(os.__file__)
+    first = folders[: folders.index(library)] if library in folders else ()
+    return Call(folders, {}, initializes, None, (), (), first_folders=first)
 
 
 def _pack(name: str, head: Call, parts: Sequence[Buffer]) -> PackedCall:

@@ -55,6 +55,7 @@ def interact(options: Options, context: click.Context) -> int:
     keywords = make_keywords(options, context, _OWN)
     argv, program = _prepare_program(options) if options.program else ((), [])
     _take_signals()
+    _choose_import_path(options)
     runner = CellRunner(keywords, prefixes, argv)
     try:
         runner.begin()
@@ -72,6 +73,16 @@ def interact(options: Options, context: click.Context) -> int:
         return error.status
     finally:
         runner.close()
+
+
+def _choose_import_path(options: Options) -> None:
+    """Let the ranks, which import from this process's folders, import from their own folder last.
+
+    There it hides no module of Python's or of a package.
+    """
+    if not sys.flags.safe_path:
+        del sys.path[0]
+    sys.path.append(os.path.abspath(options.chdir or ""))
 
 
 def _take_signals() -> None:
@@ -101,7 +112,7 @@ def _prepare_program(options: Options) -> tuple[Sequence[str], list[tuple[str, s
 def _make_program_cells(job: Job) -> Iterator[tuple[str, str]]:
     program = job.program[0]
     if job.module:
-        yield "import sys; del sys.argv[0], sys", f"<start of {program}>"
+        yield _format_start(os.path.abspath(job.chdir)), f"<start of {program}>"
         # As `python -m` does, in `__main__` itself: the names stay, also behind an exception.
         yield f"__import__('runpy')._run_module_as_main({program!r})", f"<-m {program}>"
         return
@@ -112,13 +123,14 @@ def _make_program_cells(job: Job) -> Iterator[tuple[str, str]]:
     except (OSError, UnicodeDecodeError, SyntaxError) as error:
         why = getattr(error, "strerror", None) or str(error)
         raise LaunchError(f"{program}: {why}", exit_status.USAGE) from None
-    folder = os.path.dirname(path)
-    yield (
-        f"import sys; del sys.argv[0]; sys.path.insert(0, {folder!r}); del sys\n"
-        f"__file__ = {path!r}",
-        f"<start of {program}>",
-    )
+    start = _format_start(os.path.dirname(path))
+    yield f"{start}\n__file__ = {path!r}", f"<start of {program}>"
     yield source, path
+
+
+def _format_start(folder: str) -> str:
+    """Return statements that set sys.argv and sys.path as Python does for a program."""
+    return f"import sys; del sys.argv[0]; sys.path.insert(0, {folder!r}); del sys"
 
 
 class Prompt:

@@ -47,6 +47,10 @@ def install(failed: Callable[[Exception], None]) -> Instead | None:
     path = os.environ.get(hook_environ.SOCKET)
     feature, _, order = os.environ.pop(hook_environ.RUN_INSTEAD, "").partition(":")
     environ = dict(os.environ)  # a copy: the program may change or clear os.environ
+    if environ.get(hook_environ.SAFE_PATH) == hook_environ.OUR_SAFE_PATH:
+        del os.environ[hook_environ.SAFE_PATH]
+        if sys.version_info < (3, 11):  # not known there, and the first import after this
+            import runpy  # noqa: F401
     if not path:
         return None
     if not _is_main_interpreter():

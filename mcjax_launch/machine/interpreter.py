@@ -215,7 +215,9 @@ def make_refusal_error(name: str, cwd: str, path: str, code: int) -> Unusable:
 
 _MOST_S = 8.0
 _FINDS_JAX = (
-    "import importlib.util as u, sys; s = u.find_spec('jax'); "
+    # The current folder is no place where PROGRAM finds jax, and nothing is imported from there.
+    "import sys; del sys.path[:not getattr(sys.flags, 'safe_path', 0)]; "
+    "import importlib.util as u; s = u.find_spec('jax'); "
     "print(s and s.origin); sys.exit(not (s and s.origin))"
 )
 _STATES_VERSION = "_version = "  # at the start of a line of jax/version.py

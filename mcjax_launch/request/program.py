@@ -27,7 +27,9 @@ _MOST_S = 8.0
 # Our package in ranks, which exists nowhere until they start.
 _OF_RANKS = "_mcjax_launch"
 _FINDS = (
-    "import importlib.util as u, sys; s = u.find_spec(sys.argv[1]); s or sys.exit(1); "
+    # What this needs itself is not imported from the current folder.
+    "import sys; path = sys.path[:]; sys.path.pop(0); import importlib.util as u; "
+    "sys.path[:] = path; s = u.find_spec(sys.argv[1]); s or sys.exit(1); "
     "print(*(s.submodule_search_locations or ()), sep='\\n')"
 )
 

@@ -31,6 +31,11 @@ MEMBER = "MCJAX_HOOK_MEMBER"
 #: Set in a process that does not run the program: `feature:order`, for that feature's hook.
 RUN_INSTEAD = "MCJAX_HOOK_INSTEAD"
 
+#: Python's own variable that keeps the current folder out of `sys.path` of a `python -m`, and the
+#: value that the launcher gives it. The hook removes it: child processes are the program's own.
+SAFE_PATH = "PYTHONSAFEPATH"
+OUR_SAFE_PATH = "mcjax-launch"
+
 _OF_FEATURE = "MCJAX_HOOK_FOR_"
 
 

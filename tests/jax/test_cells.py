@@ -5,6 +5,7 @@ import contextlib
 import os
 import re
 import shlex
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -69,6 +70,19 @@ def test_module_runs_in_main_before_the_prompt(jobs: Jobs, tmp_path: Path) -> No
     ended = jobs.run(*words, stdin=feed("step += 1\nget()\n"))
     assert ended.stdout == "[0-1] (2, '__main__', ['a', '-x'])\n", ended.stderr
     assert ended.status == 0
+
+
+def test_prompt_imports_from_the_current_folder_last(jobs: Jobs, tmp_path: Path) -> None:
+    """One's own modules are found there, and a stranger's `re.py` hides none of Python's."""
+    (tmp_path / "mine.py").write_text("value = 7")
+    for name in ("re", "runpy", "types", "queue"):
+        (tmp_path / f"{name}.py").write_text(f"open('ran', 'a').write({name!r})")
+    launcher = [sys.executable, "-P", "-m", "mcjax_launch"]
+    words = ("-n", 1, "-d", 1, "--interactive")
+    text = "import re, mine; print(mine.value)\n"
+    ended = jobs.run(*words, launcher=launcher, cwd=tmp_path, stdin=feed(text))
+    assert (ended.stdout, ended.stderr) == ("[0] 7\n", "")
+    assert not (tmp_path / "ran").exists()
 
 
 @pytest.mark.parametrize("words", [("nosuch.py",), ("-m", "nosuch")])

@@ -6,13 +6,17 @@ the value, or the exception. The last call ends the program, by its exception if
 
 from __future__ import annotations
 
+import sys
+
+if not getattr(sys.flags, "safe_path", False):  # before 3.11: the current folder is the first
+    del sys.path[0]
+
 import builtins
 import functools
 import io
 import os
 import pickle
 import signal
-import sys
 from binascii import b2a_base64
 
 from ...wire import hook_environ
@@ -153,6 +157,7 @@ class CallMaker:
         self._main.__dict__["__builtins__"] = builtins
         self._is_main_imported = False
         self._has_initialized = False
+        self._has_path = False
 
     def make(self, call: Call, parts: Sequence[memoryview]) -> tuple[str, list[Buffer]]:
         """Make a call; return the kind of its result, and the pickled result.
@@ -162,8 +167,7 @@ class CallMaker:
             TypeError: its value cannot be pickled.
 
         """
-        # The ranks can import all that the caller can; the rank's own path comes first.
-        sys.path += [path for path in call.folders if path not in sys.path]
+        self._extend_path(call)
         _add_sources(call)
         if call.main is not None and not self._is_main_imported:
             self._import_main(call.main, call.argv)
@@ -179,6 +183,17 @@ class CallMaker:
             value = self._run_cell(call.sources[call.cell], call.cell)
             return ("value", self._pickle_bundles(value)) if call.shows else _pickle_shown(value)
         return "value", _pickle_result(function, function(*args, **kwargs))
+
+    def _extend_path(self, call: Call) -> None:
+        """Let the rank import all that the caller can, in the caller's order.
+
+        The rank's own Python and its packages stay in the place of the caller's, which may be
+        another Python's. Calls after the first only add folders: the rank may have its own order.
+        """
+        first = () if self._has_path else call.first_folders
+        self._has_path = True
+        path = dict.fromkeys((*first, *sys.path, *call.folders))
+        sys.path[:] = path
 
     def _import_main(self, file: MainFile, argv: Sequence[str]) -> None:
         sys.modules[session.MAIN] = self._main

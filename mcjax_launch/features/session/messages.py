@@ -114,6 +114,7 @@ class Call(Nested):
 
     Args:
         folders: folders to import from.
+        first_folders: those of them that come before the caller's standard library.
         sources: sources of code that is in no file, such as a notebook's cells, by name.
         initializes: True to call jax.distributed.initialize() first, if the rank has not yet.
         main: main file to import first; None if the call does not need it.
@@ -135,6 +136,7 @@ class Call(Nested):
     cell: str = ""
     shows: bool = False
     is_last: bool = False
+    first_folders: tuple[str, ...] = ()
 
 
 def pickle_in_parts(value: object, dumps: Callable[..., bytes]) -> list[Buffer]:

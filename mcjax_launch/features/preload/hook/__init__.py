@@ -34,7 +34,7 @@ from .forking import (
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     import socket
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
     from ....hook.agent_link import AgentLink
 
@@ -106,7 +106,7 @@ class ImportServer:
         interrupt = _signal.signal(_signal.SIGINT, _signal.SIG_DFL)  # ends us without a traceback
         gc_was_enabled = gc.isenabled()
         gc.disable()  # nothing of what is imported is garbage
-        first = _find_first_path_entry()
+        first = _find_first_path_entry(self._environ)
         if first is not None:
             sys.path.insert(0, first)
         with OwnModules(first if self._is_auto else None):
@@ -222,9 +222,10 @@ def _get_package(module: str) -> str:
     return module.partition(".")[0]
 
 
-def _find_first_path_entry() -> str | None:
-    """Return the entry that Python will put in front of sys.path; None for no entry."""
-    if sys.flags.isolated or getattr(sys.flags, "safe_path", False):
+def _find_first_path_entry(environ: Mapping[str, str]) -> str | None:
+    """Return the entry that the program will have in front of sys.path; None for no entry."""
+    is_safe = environ.get(hook_environ.SAFE_PATH) == hook_environ.OUR_SAFE_PATH
+    if is_safe or sys.flags.isolated or getattr(sys.flags, "safe_path", False):
         return None
     program = sys.argv[0]
     if program == "-m":
