@@ -3,8 +3,8 @@
 A marked test then runs in this process, so that a debugger can be used.
 """
 
+import fcntl
 import os
-import tempfile
 from collections import Counter
 from pathlib import Path
 
@@ -12,6 +12,7 @@ import pytest
 from _pytest.tmpdir import TempPathFactory
 
 from mcjax_launch.pytest_plugin import marks
+from mcjax_launch.wire import hook_environ
 
 
 class InPlace:
@@ -21,8 +22,9 @@ class InPlace:
         self._processes = int(os.environ["JAX_NUM_PROCESSES"])
 
     def pytest_sessionstart(self, session: pytest.Session) -> None:
-        job = os.environ["MCJAX_JOB_ID"]
-        share_tmp(session.config, Path(tempfile.gettempdir()) / f"pytest-mcjax-{job}")
+        socket = os.environ.get(hook_environ.SOCKET)
+        if socket:  # not with --no-hook: the ranks know no folder that is theirs alone
+            share_tmp(session.config, _find_base(session.config, Path(socket).parent))
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtest_setup(self, item: pytest.Item) -> None:
@@ -35,6 +37,24 @@ class InPlace:
 
         if not jax.distributed.is_initialized():
             jax.distributed.initialize()
+
+
+def _find_base(config: pytest.Config, private: Path) -> Path:
+    """Return the folder for the temporary folders of this host's ranks.
+
+    The first rank has pytest make it, in its usual place; pytest keeps the last three.
+
+    Args:
+        config: configuration of this rank's pytest.
+        private: the job's private folder on this host, in which the ranks find its path.
+
+    """
+    link = private / "pytest"
+    with open(private / "pytest.lock", "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not link.is_symlink():
+            link.symlink_to(config._tmp_path_factory.getbasetemp())  # type: ignore[attr-defined]
+    return link.readlink()
 
 
 class SharedTempPathFactory(TempPathFactory):  # type: ignore[misc]  # it is final
@@ -67,5 +87,4 @@ class SharedTempPathFactory(TempPathFactory):  # type: ignore[misc]  # it is fin
 
 def share_tmp(config: pytest.Config, base: Path) -> None:
     """Make this pytest create its temporary folders in `base`."""
-    base.mkdir(mode=0o700, exist_ok=True)
     config._tmp_path_factory = SharedTempPathFactory(base)  # type: ignore[attr-defined]

@@ -521,6 +521,7 @@ def test_here(tmp_path):
     (tmp_path / str(RANK)).write_text("")
     assert total() == 1
     assert len(list(tmp_path.iterdir())) == 2
+    assert tmp_path.parents[1].name.startswith("pytest-of-")  # pytest's own folder, and cleaned by it
 
 @pytest.mark.mcjax(processes=3)
 def test_elsewhere():
