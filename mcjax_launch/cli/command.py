@@ -158,7 +158,10 @@ def with_project_options(options: Options, context: click.Context) -> Options:
         return options
     from mcjax_launch.cli import project
 
-    return project.complete(options, context)
+    completed = project.complete(options, context)
+    if line := project.describe_commands(completed, context):
+        _say(line)  # also with --quiet: a cloned repository's file has chosen what runs
+    return completed
 
 
 def _run_detached_action(options: Options, context: click.Context) -> int:

@@ -21,6 +21,8 @@ from mcjax_launch.options.options import Options
 _TABLE = "[tool.mcjax-launch]"
 # Options that name files which decide what runs, as the hosts' Pythons and PYTHONPATH do.
 _FILES = frozenset({"hosts", "env_file"})
+# Options that decide which commands run, and where.
+_COMMANDS = ("setup", "python", "via", "wrap", "hosts")
 # The name of the table as part of a key. In most projects it is at most a requirement, and without
 # the table the file is not parsed.
 _KEY = re.compile(rb"tool[\"']?\s*\.\s*[\"']?mcjax-launch|mcjax-launch[\"']?\s*(?:\.|=(?!=))")
@@ -53,6 +55,23 @@ def complete(options: Options, context: click.Context) -> Options:
     for name in own.keys() & _FILES:
         _check_files(name, getattr(completed, name))
     return completed
+
+
+def describe_commands(options: Options, context: click.Context) -> str:
+    """Return a line with the project's options that decide what runs where; "" for none."""
+    of_project = [
+        name
+        for name in _COMMANDS
+        if context.get_parameter_source(name) is ParameterSource.DEFAULT_MAP
+    ]
+    if not of_project:
+        return ""
+    import shlex
+
+    from mcjax_launch.job.describe import make_option_words
+
+    words = (word for name in of_project for word in make_option_words(options, name))
+    return f"{PROJECT_FILE} sets {shlex.join(words)}"
 
 
 def _list_irrelevant(options: Options) -> Iterator[str]:

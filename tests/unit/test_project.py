@@ -233,7 +233,18 @@ def test_conflict_names_the_file(
 ) -> None:
     table(line)
     assert main([*words.split(), "true"]) == 2
-    assert capfd.readouterr() == ("", f"mcjax-launch: {CONFLICTS[line, words]}\n")
+    out, err = capfd.readouterr()
+    assert (out, err.splitlines()[-1]) == ("", f"mcjax-launch: {CONFLICTS[line, words]}")
+
+
+def test_commands_of_the_file_are_named_even_if_quiet(
+    table: Write, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """A cloned repository's file decides what runs; what the user has typed is not named."""
+    table("setup = 'uv sync'\nhosts = ['localhost']\nwrap = 'nice'\nnice = 3")
+    assert main(["-q", "--dry-run", "--wrap", "time", "true"]) == 0
+    expected = "mcjax-launch: pyproject.toml sets --setup 'uv sync' --hosts localhost\n"
+    assert capfd.readouterr().err == expected
 
 
 def test_check_does_not_overwrite_the_projects_report(table: Write) -> None:
