@@ -33,19 +33,23 @@ class _StreamRow:
         text: beginning of the line, as received.
         due: time at which to show added text; None if none was added.
         interrupted: True if lines of other streams were shown after it.
+        is_long: True if it is shown in pieces, none of which is shown again.
         shown: number of bytes that have been shown.
         shown_from_start: True if the screen line that ends with them has its beginning.
         stamp: time of day when it was last shown.
 
     """
 
-    __slots__ = ("due", "interrupted", "shown", "shown_from_start", "stamp", "stream", "text")
+    __slots__ = (
+        *("due", "interrupted", "is_long", "shown", "shown_from_start"),
+        *("stamp", "stream", "text"),
+    )
 
     def __init__(self, stream: Stream) -> None:
         self.stream = stream
         self.text = bytearray()
         self.due: float | None = None
-        self.interrupted = False
+        self.interrupted = self.is_long = False
         self.shown = 0
         self.shown_from_start = True
         self.stamp = b""
@@ -96,6 +100,7 @@ class _Renderer:
     def _cut(self, row: _StreamRow, now: float) -> Written:
         """Return the bytes to write for a line that is too long; its rest becomes a new line."""
         out: Written = []
+        row.is_long = True
         while len(row.text) > LONGEST:
             rest = row.text[LONGEST:]
             row.text[LONGEST:] = GOES_ON
@@ -202,6 +207,7 @@ class Plain(_Renderer):
 
     def _complete(self, row: _StreamRow, *, is_cut: bool = False) -> Written:
         prefix = self._stamp() + row.stream.prefix
+        is_cut |= row.is_long
         if self._open is row and (row.shown_from_start or is_cut):
             self._open = None
             return [_prefix_after_returns(row.text[row.shown :], prefix)]

@@ -355,7 +355,10 @@ def _split_path(path: str) -> list[str]:
 
 def _is_proc(folder: int) -> bool:
     """Return whether an open folder is in /proc, where links such as those in fd/ are no paths."""
-    return sys.platform == "linux" and os.fstat(folder).st_dev == os.stat("/proc").st_dev
+    try:
+        return sys.platform == "linux" and os.fstat(folder).st_dev == os.stat("/proc").st_dev
+    except OSError:  # there is no /proc
+        return False
 
 
 def _make_name() -> str:

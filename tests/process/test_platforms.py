@@ -209,7 +209,7 @@ def test_preload_starts_ranks_afresh(jobs: Jobs, launcher: list[str]) -> None:
     words = ["-n", 2, "--preload", "abc", sys.executable, "-c", "print('here')"]
     ended = jobs.run(*words, env=PORTABLE, launcher=launcher)
     assert (ended.status, ended.stdout.count("here")) == (0, 2)
-    assert ended.report == "--preload: it needs Linux; the ranks are started afresh"
+    assert ended.report == "--preload: it needs Linux and /proc; the ranks are started afresh"
 
 
 def test_an_idle_job_costs_nothing(jobs: Jobs, launcher: list[str]) -> None:

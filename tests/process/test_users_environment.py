@@ -2,11 +2,13 @@
 
 import os
 import re
+import shutil
+import subprocess
 import sys
 from pathlib import Path
 
 import pytest
-from jobs import TOKEN, Jobs
+from jobs import LAUNCHER, TOKEN, Jobs
 
 # What a container image, a CI system, a shell's profile and a debugging user set.
 ENVIRONMENTS: dict[str, dict[str, str]] = {
@@ -50,3 +52,18 @@ def test_command_does_the_same_in_every_environment(jobs: Jobs, tmp_path: Path, 
     assert (COLOUR.search(ended.stdout) is not None) == (name == "colours")
     is_compiled = (tmp_path / "__pycache__").exists()
     assert is_compiled == ("PYTHONDONTWRITEBYTECODE" not in chosen)
+
+
+ALONE = ["unshare", "-m"] if os.geteuid() == 0 else ["unshare", "-rm"]
+HAS_UNSHARE = shutil.which("unshare") and subprocess.call([*ALONE, "true"]) == 0
+
+
+@pytest.mark.skipif(not HAS_UNSHARE, reason="needs a mount namespace of its own")
+def test_job_runs_without_proc(jobs: Jobs, tmp_path: Path) -> None:
+    """As in some chroots and sandboxes: what is only for show must not fail."""
+    hides = 'mount -t tmpfs none /proc && exec "$@"'
+    launcher = [*ALONE, "sh", "-c", hides, "sh", *LAUNCHER]
+    words = ("-n", 2, "--log-dir", tmp_path / "logs", "--preload", "json", "--setup", "true")
+    ended = jobs.run(*words, "sh", "-c", "echo here; sleep 0.2; exit 3", launcher=launcher)
+    assert (ended.status, ended.stdout.count("here")) == (3, 2)
+    assert "internal error" not in ended.stderr

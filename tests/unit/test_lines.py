@@ -184,6 +184,19 @@ def test_a_huge_line_of_which_some_has_been_shown_comes_in_pieces() -> None:
     assert plain.finish() == b"\n"
 
 
+def test_no_part_of_a_long_line_is_shown_twice() -> None:
+    """A slow line of two ranks, of which each interrupts the other's."""
+    plain, out, now = Shown(Plain()), b"", 0.0
+    streams = {stream(0): b"a", stream(1): b"b"}
+    for _ in range(40):
+        for source, letter in streams.items():
+            out += plain.feed(source, letter * 100_000, now)
+            now += 2 * AGAIN_S
+            out += plain.expire(now)
+    out += plain.finish()
+    assert out.replace(GOES_ON, b"").count(b"a") == out.count(b"b") == 4_000_000
+
+
 def test_the_time_of_day_comes_before_each_prefix() -> None:
     plain, source = Plain(stamp=lambda: b"12:00 "), stream(0)
     assert text(plain.render_lines(make_lines(source, b"a\nb\n"))) == b"12:00 0: a\n12:00 0: b\n"

@@ -41,7 +41,11 @@ _prctl, _syscall = _library.prctl, _library.syscall
 class Linux(Unix):
     """Implementation of `Unix` with Linux's own features."""
 
-    forks_ranks = binds_cores = holds_ports = True
+    binds_cores = holds_ports = True
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.forks_ranks = os.path.exists("/proc/self/stat")  # not in each chroot or sandbox
 
     def set_process_name(self, name: str) -> None:
         """Set the name that `ps` shows for this process.
@@ -49,8 +53,11 @@ class Linux(Unix):
         A fork has its parent's name, so a user who kills the parent by name would kill both.
         """
         _prctl(_PR_SET_NAME, name.encode(), 0, 0, 0)
-        # Where the command line is in memory.
-        start, end = (int(field) for field in _read_stat_fields("self")[45:47])
+        try:
+            # Where the command line is in memory.
+            start, end = (int(field) for field in _read_stat_fields("self")[45:47])
+        except (OSError, ValueError):  # no /proc, or a sandbox's: the name is only shown
+            return
         if 0 < start < end:
             text = name.encode()[: end - start - 1].ljust(end - start, b"\0")
             ctypes.memmove(start, text, end - start)
@@ -186,7 +193,7 @@ class Linux(Unix):
         try:
             state = _read_stat_fields(pid)[0].decode()
         except OSError:
-            return "the process has ended"
+            return "the process has ended" if self.forks_ranks else "unknown without /proc"
         name, place = read_system_text(f"/proc/{pid}/comm"), read_system_text(f"/proc/{pid}/wchan")
         text = f'"{name}" is {_STATES.get(state, f"in state {state}")}'
         return f"{text} ({place})" if place not in ("", "0") else text
@@ -215,7 +222,11 @@ def compute_used_or_starved_s(schedstat: str) -> float:
 
 
 def _iterate_stat_fields() -> Iterator[tuple[int, list[bytes]]]:
-    for name in os.listdir("/proc"):
+    try:
+        names = os.listdir("/proc")
+    except OSError:  # not in each chroot or sandbox
+        return
+    for name in names:
         if name.isdigit():
             try:
                 yield int(name), _read_stat_fields(name)

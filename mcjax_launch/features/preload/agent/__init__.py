@@ -242,7 +242,7 @@ class Preloading(AgentPart, RankStarter):
 def _find_obstacle(rank: RankOrder, environ: dict[str, str]) -> str:
     """Return why a program cannot be forked; "" if it may be possible."""
     if not system.forks_ranks:
-        return "it needs Linux"
+        return "it needs Linux and /proc"
     path = find_executable(rank.argv[0], rank.cwd, environ.get("PATH", os.defpath))
     try:
         with open(path or rank.argv[0], "rb") as file:
