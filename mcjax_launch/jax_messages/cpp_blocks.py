@@ -36,6 +36,8 @@ _STUB = (
     # jax 0.8 prints this when it loads a program that was compiled for this very processor.
     rb"|Loading XLA:CPU AOT result\. Target machine feature "
     rb"\+prefer-no-(?:gather|scatter) is not ."
+    # jax 0.9 prints this when it loads any compiled program.
+    rb"|Assume version compatibility\. PjRt-IFRT does not track XLA executable versions\.?$"
 )
 _PREAMBLE = (
     b"WARNING: All log messages before absl::InitializeLog() is called are written to STDERR"
@@ -73,7 +75,7 @@ LONGEST_MARK = max(map(len, _VICTIM_MARKS))
 # that of a block which is always hidden one of these,
 _STUB_MARKS = (
     *(b"absl::InitializeLog", b"find cuda drivers", b"factory for plugin cu"),
-    *(b"feature +prefer-no-", _WATCH),
+    *(b"feature +prefer-no-", b"Assume version compat", _WATCH),
 )
 # and any head, and any line of a stack, one of these.
 _MARKS = (b".cc:", b".h:", b"    @ ", b"*** Check failure")

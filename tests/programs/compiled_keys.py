@@ -27,12 +27,14 @@ def key_of(
     level: int = 3,
     count: int = 1,
     kind: str = "cpu",
+    own: tuple[tuple[str, str], ...] = (),
 ) -> str | None:
     """The key of a program; "unknown" where this jax is said to lack what a key needs."""
     chosen = jax.devices()[device]
     module = jax.jit(function).lower(DATA).compiler_ir()
     options = compiler.get_compile_options(1, 1, device_assignment=np.array([[chosen.id]]))
     options.executable_build_options.debug_options.xla_backend_optimization_level = level
+    options.env_option_overrides = list(own)
     try:
         device_like = mock.Mock(device_kind=kind, process_index=chosen.process_index)
         return key.make_program_key(chosen.client, module, [device_like] * count, options)
@@ -71,6 +73,8 @@ keys = {
     "other kind of device": key_of(kind="another"),
     "bound by a callback": key_of(lambda x: jax.pure_callback(np.sin, SHAPE, x)),
     "bound by a print": key_of(call_back),
+    "bound by a dump of its own": key_of(own=(("xla_dump_to", "/tmp/dumped"),)),
+    "other option of its own": key_of(own=(("xla_cpu_enable_fast_math", "true"),)),
 }
 for name in ("XLA_FLAGS", "NPROC"):
     with environ(**{name: "--xla_cpu_enable_fast_math=true"}):

@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 _BOUND = (b"callback", b"CustomSPMDPartitioning", b"InspectSharding", b"custom_partition")
 # Variables that affect how XLA compiles, or for how many threads.
 _VARIABLES = ("XLA_FLAGS", "LIBTPU_INIT_ARGS", "NPROC", "PJRT_NPROC")
+# Parts of the names of XLA's options that make a compilation write files.
+_WRITING = ("dump", "cache_dir", "cache_file", "profile")
 # Executables that this module writes are read without being told the devices to run on.
 _SERIALIZING = "jax.experimental.serialize_executable"
 
@@ -44,7 +46,7 @@ def make_program_key(backend: Any, module: Any, devices: Sequence[Any], options:
         UnknownJax: a key cannot be made.
 
     """
-    if "xla_dump" in os.environ.get("XLA_FLAGS", ""):  # the user wants each rank's own dump
+    if _writes(options):
         return None
     try:
         from jax._src import cache_key
@@ -72,6 +74,16 @@ def make_program_key(backend: Any, module: Any, devices: Sequence[Any], options:
         raise UnknownJax(str(error)) from None
     digest.update(repr(facts).encode())
     return digest.hexdigest()
+
+
+def _writes(options: Any) -> bool:
+    """Return whether a compilation writes files besides, as the user wants of each rank.
+
+    Options of XLA come from a variable, or with a program (`compiler_options` of `jax.jit`).
+    """
+    names = (str(name) for name, *_ in getattr(options, "env_option_overrides", ()))
+    given = (*names, *(os.environ.get(variable, "") for variable in _VARIABLES[:2]))
+    return any(word in text for text in given for word in _WRITING)
 
 
 def is_local(backend: Any, devices: Sequence[Any]) -> bool:
