@@ -18,13 +18,17 @@ if TYPE_CHECKING:
 _MPI = "mpi"
 # Both list the processes of a TPU slice; the file that the second names takes precedence.
 _TPU_ADDRESSES, _TPU_ADDRESSES_FILE = "TPU_PROCESS_ADDRESSES", "TPU_PROCESS_ADDRESSES_PATH"
-# Variables of an outer mcjax-launch job, if one of its ranks has started this launcher.
+# Variables of one attempt of an outer mcjax-launch job, if one of its ranks has started this
+# launcher: who takes part there, and where these meet. An inner job would wait for them.
 _OUTER_JOBS = (
-    "JAX_COORDINATOR_ADDRESS",
-    "JAX_NUM_PROCESSES",
-    "JAX_PROCESS_ID",
-    "JAX_LOCAL_DEVICE_IDS",
+    *("JAX_COORDINATOR_ADDRESS", "JAX_NUM_PROCESSES", "JAX_PROCESS_ID", "JAX_LOCAL_DEVICE_IDS"),
+    *("CLOUD_TPU_TASK_ID", "TPU_PROCESS_BOUNDS", "TPU_PROCESS_ADDRESSES", "TPU_PROCESS_PORT"),
+    _TPU_ADDRESSES_FILE,
+    *("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "GROUP_RANK"),
+    *("MASTER_ADDR", "MASTER_PORT"),
 )
+# Prefix of the variables by which the slices of a TPU job find each other.
+_OUTER_SLICES = "MEGASCALE_"
 _JOB = "MCJAX_JOB_ID"
 _OURS = "MCJAX_"  # options of this launcher, not of an inner launcher
 
@@ -79,7 +83,11 @@ def without_outer_job(environ: Mapping[str, str]) -> dict[str, str]:
     """Return `environ` without the variables of an outer mcjax-launch job."""
     kept = {name: value for name, value in environ.items() if not name.startswith(_OURS)}
     if _JOB in environ:
-        kept = {name: value for name, value in kept.items() if name not in _OUTER_JOBS}
+        kept = {
+            name: value
+            for name, value in kept.items()
+            if name not in _OUTER_JOBS and not name.startswith(_OUTER_SLICES)
+        }
     if hook_environ.FOLDER in environ and "PYTHONPATH" in kept:
         entries = kept["PYTHONPATH"].split(os.pathsep)
         entries = [entry for entry in entries if entry != environ[hook_environ.FOLDER]]

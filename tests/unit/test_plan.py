@@ -315,3 +315,12 @@ def test_dry_run_shows_the_coordinator() -> None:
     assert address("10.0.0.1:0", HOST) == "10.0.0.1:PORT"
     assert address("10.0.0.1:5", HOST) == "10.0.0.1:5"
     assert address(None, A, B) == "a:PORT"
+
+
+def test_variables_of_an_outer_jobs_attempt_are_left_out() -> None:
+    """An inner job that inherits them waits for the processes and slices of the outer one."""
+    slices = {"MEGASCALE_COORDINATOR_ADDRESS": "old:8080", "MEGASCALE_NUM_SLICES": "2"}
+    stale = {**slices, "JAX_PROCESS_ID": "3", "TPU_PROCESS_ADDRESSES": "a:1", "WORLD_SIZE": "4"}
+    kept = {"TPU_VISIBLE_CHIPS": "0", "HOME": "/root"}
+    assert rank_environ.without_outer_job({"MCJAX_JOB_ID": "1", **stale, **kept}) == kept
+    assert rank_environ.without_outer_job({**stale, **kept}) == {**stale, **kept}
