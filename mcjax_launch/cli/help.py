@@ -172,8 +172,12 @@ def _describe_limits(name: str) -> Iterator[str]:
         return
     if option.needs:
         yield f"It needs {option.needs}."
-    for other in option.excludes:
-        yield f"It cannot be combined with {other}."
+    what = f"{option.excludes_if or 'It'} cannot be combined with"
+    explained = [other for other in option.excludes if ": " in other]
+    if others := [other for other in option.excludes if other not in explained]:
+        yield f"{what} {', '.join(others)}."
+    for other in explained:
+        yield f"{what} {other}."
     if option.in_environ:
         yield f"The variable MCJAX_{option.name.upper()} sets it, too."
 

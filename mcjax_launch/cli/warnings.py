@@ -85,7 +85,10 @@ def _find_unmatched_patterns(texts: Iterable[str], environ: Mapping[str, str]) -
     """Yield a line on each -x pattern that passes nothing on."""
     for text in texts:
         if is_pattern(text) and not any(find_matching(text, environ)):
-            yield f"-x {text}: no variable that is set here matches, so none is passed on"
+            if text.startswith(_PREFIX):
+                yield f"-x {text}: variables of {_PREFIX} are never passed on"
+            else:
+                yield f"-x {text}: no variable that is set here matches, so none is passed on"
 
 
 def _reads_stdin(program: Sequence[str]) -> bool:

@@ -54,6 +54,7 @@ RULES = (
     Rule("joining.wrong_call", LIMIT | DEATH),
     Rule("joining.wrong_address", NOTE | LIMIT | DEATH, CALL),
     Rule("joining.oversized_call", NOTE, CALL),
+    Rule("joining.replaced_handler", NOTE, CALL),
     Rule("absent.never_called", DEATH),
     Rule("late.joined_late", NOTE, CALL),
     Rule("settings.other_version", NOTE | LIMIT | DEATH, CALL),

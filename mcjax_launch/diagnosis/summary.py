@@ -22,7 +22,7 @@ from mcjax_launch.runs.rank_run import RankRun, Verdict
 from mcjax_launch.runs.state import RunState
 from mcjax_launch.wire import exit_status, source_lines
 from mcjax_launch.wire.hook_messages import Failed, Raised
-from mcjax_launch.wire.signals import get_signal_name
+from mcjax_launch.wire.signals import FORWARDED, get_signal_name
 from mcjax_launch.wire.source_lines import format_first_line
 from mcjax_launch.wire.value import Value
 from mcjax_launch.wording import escape_unprintable
@@ -44,9 +44,11 @@ _ELSEWHERE = (
 )
 # What may have sent a SIGKILL; the key is RankProcess.killer.
 _KILLED = {
-    None: "an external kill -9, or the OOM killer",
-    "": "an external kill -9; the OOM killer was not involved",
+    None: "kill -9 by some process, or the kernel's OOM killer",
+    "": "kill -9 by some process; not by the kernel's OOM killer",
 }
+
+_FORWARDED = "which mcjax-launch got and forwarded; the program has no handler for it"
 
 # Signals by which a process ends for a fault of its own, with what they mean.
 _CRASHES: dict[int, str] = {
@@ -380,7 +382,9 @@ def describe_rank_failure(run: RankRun) -> str:
         assert run.status is not None
         from mcjax_launch.jax_messages.crashes import find_crash_words
 
-        text = describe_exit_status(run.status, run.process.killer)
+        forwarded = -run.status in run.process.forwarded
+        killer = _FORWARDED if forwarded else run.process.killer
+        text = describe_exit_status(run.status, killer)
         words = shorten_line(find_crash_words(run.stderr, run.status))
         return f"{text}: {words}" if words else text
     return describe_failure(failure)
@@ -411,7 +415,7 @@ def describe_exit_status(status: int, killer: str | None = None) -> str:
     signum = -status if status < 0 else status - _SHELL_ADDS
     explanations: dict[int, str] = {
         signal.SIGKILL: killer or _KILLED[killer],
-        **dict.fromkeys(_OF_LIMITS, killer or ""),
+        **dict.fromkeys((*_OF_LIMITS, *FORWARDED), killer or ""),
         **_CRASHES,
     }
     explanation = explanations.get(signum)

@@ -167,7 +167,9 @@ def _explain_missing_gpu(bridge: Any) -> str:
         if name in GPU_PLATFORMS:
             return f"{name}: {str(error).strip().partition(chr(10))[0]}"
     seen = getattr(bridge.hardware_utils, "has_visible_nvidia_gpu", None)
-    return "its jax has no plugin for this machine's GPU" if seen is not None and seen() else ""
+    if seen is None or not seen():
+        return ""
+    return f'jax has no CUDA plugin: {sys.executable} -m pip install "jax[cuda13]"'
 
 
 def _try(call: Callable[[Any], object], subject: Any) -> None:

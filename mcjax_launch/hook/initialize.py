@@ -229,6 +229,7 @@ class Initialization:
                 recoverable,
                 read_settings() | ({_TLS: "on"} if uses_tls(filled) else {}),
                 replaced,
+                user_lines.find_handler("SIGTERM") if _catches_sigterm(config) else "",
             )
         )
         _set_transfer_address(self._environ)
@@ -276,6 +277,11 @@ class Initialization:
             return result
 
         return shutdown
+
+
+def _catches_sigterm(config: Any) -> bool:
+    """Return whether initialize() installs JAX's handler of SIGTERM, for preemptions."""
+    return bool(getattr(config, "jax_enable_preemption_service", True))
 
 
 def _make_refusal(error: Exception) -> NotJoined:

@@ -52,6 +52,19 @@ def find_current_line() -> str:
     return f"{source_lines.format_path(frame.f_code.co_filename)}:{frame.f_lineno}"
 
 
+def find_handler(name: str) -> str:
+    """Return where the program's own handler of a signal is, as `train.py:7`; "" if it has none."""
+    import signal
+
+    code = getattr(signal.getsignal(signal.Signals[name]), "__code__", None)
+    if code is None or source_lines.find_owner(code.co_filename) in (
+        source_lines.OURS,
+        source_lines.PYTHON,
+    ):
+        return ""
+    return f"{source_lines.format_path(code.co_filename)}:{code.co_firstlineno}"
+
+
 def _iterate_outwards(frame: FrameType | None) -> Iterator[FrameType]:
     while frame is not None:
         yield frame

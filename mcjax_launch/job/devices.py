@@ -103,6 +103,11 @@ def share_out(job: Job, ranks: int, found: VisibleGpus) -> GpuShares:
         )
     if each * ranks > found.count:
         where = f" ({found.counted})" if found.counted else ""
+        if not found.count:
+            raise LaunchError(
+                f"this host has no GPU that its ranks could use{where}; leave out "
+                "--gpus-per-process, or use -d K for CPU devices"
+            )
         cure = "lower -n" if found.count < ranks else "lower -n or --gpus-per-process"
         raise LaunchError(
             f"needs {format_count(each * ranks, 'GPU')} for {format_count(ranks, 'rank')}, "

@@ -21,6 +21,8 @@ def handle_signals(launcher: JobLauncher) -> None:
         if signum in ENDING:
             _interrupt(launcher, signum)
         elif signum in FORWARDED:
+            for run in launcher.state.ranks.values():
+                run.process.forwarded += (signum,)
             launcher.pool.send_all(messages.Forward(signum))
         elif signum == signal.SIGQUIT and launcher.state.ranks:
             launcher.request_stacks()

@@ -107,6 +107,7 @@ class RankProcess(Changing):
         awaits: the import that must end before the rank can be forked; None if there is none.
         status: exit status, or minus the number of a signal; None while the process runs.
         signals: numbers of the signals that the launcher sent to end the process.
+        forwarded: numbers of the user's signals that the launcher has passed on.
         killer: cause of a kill, in words: the out-of-memory killer, or a limit of the kernel;
             "" for none of these, None if unknown.
         lost: True if the process was lost with its host, so that its end is unknown.
@@ -126,6 +127,7 @@ class RankProcess(Changing):
     ended_at: float | None = None
     status: int | None = None
     signals: tuple[int, ...] = ()
+    forwarded: tuple[int, ...] = ()
     killer: str | None = None
     lost: bool = False
     has_failed: bool = False

@@ -54,6 +54,7 @@ class Joining(HookMessage):
     `recoverable` is True if jax_enable_recoverability is set, so that processes survive failures of
     other processes. `settings` holds JAX settings that must be equal in all processes, by variable.
     `replaced` is the address that the program has passed, if it is only a placeholder; else "".
+    `term_handler` is the place of the program's SIGTERM handler, which JAX replaces; "" for none.
     """
 
     coordinator_address: str
@@ -66,6 +67,7 @@ class Joining(HookMessage):
     recoverable: bool = False
     settings: dict[str, str] | None = None
     replaced: str = ""
+    term_handler: str = ""
 
 
 class Joined(HookMessage):

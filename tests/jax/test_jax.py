@@ -99,8 +99,8 @@ def test_each_way_to_pass_coordinates_works(jobs: Jobs, way: str) -> None:
     [
         ("raise", 1, 1, "ValueError: bad batch"),
         ("raise", 0, 1, "ValueError: bad batch"),
-        ("SIGKILL", 1, 137, "killed by SIGKILL (an external kill -9"),
-        ("SIGKILL", 0, 137, "killed by SIGKILL (an external kill -9"),
+        ("SIGKILL", 1, 137, "killed by SIGKILL (kill -9 by some process"),
+        ("SIGKILL", 0, 137, "killed by SIGKILL (kill -9 by some process"),
     ],
     ids=["raise", "raise at coordinator", "SIGKILL", "coordinator"],
 )

@@ -82,7 +82,7 @@ def test_variable_that_hides_the_gpus_is_named(jobs: Jobs, tmp_path: Path) -> No
     )
     ended = jobs.run("-n", 2, "program.py", launcher=MADE_UP_GPUS, cwd=tmp_path)
     assert ended.status == 0, ended.stderr
-    line = "although there are GPUs: CUDA_VISIBLE_DEVICES='' hides this machine's GPUs (if you"
+    line = "although this machine has GPUs: CUDA_VISIBLE_DEVICES='' hides this machine's GPUs (or"
     assert f"all ranks use the CPU, {line}" in ended.report
 
 

@@ -20,7 +20,11 @@ BAD = {
         2,
         "10.9.8.7 is not an address of this host",
     ),
-    "too few GPUs": (["--gpus-per-process", "1", "echo"], 2, "needs 1 GPU for 1 rank, sees 0"),
+    "too few GPUs": (
+        ["--gpus-per-process", "1", "echo"],
+        2,
+        "this host has no GPU that its ranks could use",
+    ),
 }
 
 

@@ -142,6 +142,7 @@ WHILE_IT_RUNS: dict[str, tuple[Sequence[Event], list[str], str]] = {
     "at one port of a host": ([call(1, 1, of=0), call(2, 1, where="t.py:3", of=0)], [], f"rank 2 {AT} num_processes=1, but the job has 3{OWN}"),
     "one after the other at one port": ([call(1, 1, of=0), *ends(1), call(2, 1, of=0)], [], ""),
     "one after the other": ([call(1), *said(1, Joined(1)), call(0, of=1)], [], ""),
+    "own handler of SIGTERM": ([*said(0, Joining("h:1", 3, 0, "t.py:2", term_handler="t.py:7"))], ["jax.distributed.initialize() replaces the program's SIGTERM handler (t.py:7) by JAX's, so the program's is never called; set it after initialize()"], ""),
     "no numbers": ([call(0), call(1, None), *said(2, Joining("h:1", None, None))], [], ""),
     # versions and settings
     "equal versions": (calls(3, jax="2"), [], ""),
@@ -188,7 +189,7 @@ ON_HOSTS: dict[str, tuple[Sequence[Event], list[str], str]] = {
     "all on the CPU": (backends((0, CPU), (1, CPU), (2, CPU)), [], ""),
     "one without a GPU": (backends((0, CUDA), (2, CPU), (1, CUDA)), [f"rank 2 on b uses the CPU, rank 0 GPUs: {SEES_NONE}", f"rank 2 on b uses the CPU, the others GPUs: {SEES_NONE}"], ""),
     "two without, and why": (backends((0, GPU), (1, FELL_BACK), (2, FELL_BACK)), [f"rank 1 on a uses the CPU, rank 0 GPUs: {FOUND_NONE}", f"ranks 1-2 on a, b use the CPU, rank 0 GPUs: {FOUND_NONE}"], ""),
-    "all fell back": (backends(*((rank, FELL_BACK) for rank in range(3))), [f"all ranks use the CPU, although there are GPUs: {FOUND_NONE} (if you want that: -x JAX_PLATFORMS=cpu)"], ""),
+    "all fell back": (backends(*((rank, FELL_BACK) for rank in range(3))), [f"all ranks use the CPU, although this machine has GPUs: {FOUND_NONE} (or -x JAX_PLATFORMS=cpu if you want the CPU)"], ""),
     "another count": (backends((0, Backend("gpu", 4)), (1, Backend("gpu", 4)), (2, GPU)), ["rank 2 on b has 1 local GPU, the others 4"], ""),
     "another count of CPU devices": (backends((0, CPU), (1, Backend("cpu", 2)), (2, CPU)), ["rank 1 on a has 2 local CPU devices, the others 1"], ""),
     "it never came": ([*ends(1), call(0), call(2)], [LATER.replace("rank 1", "rank 1 on a")], NOW.replace("rank 1", "rank 1 on a")),

@@ -206,5 +206,5 @@ def test_help_explains_every_option_by_its_names(capfd: pytest.CaptureFixture[st
             assert long == "-h" or f"docs/reference.md#{long}\n" in out
     assert main(["--help", "--watch", "train.py"]) == 0
     out, _ = capfd.readouterr()
-    assert "It cannot be combined with --dry-run." in out
+    assert "It cannot be combined with --emit, --dry-run." in out
     assert main(["--help", "--bogus"]) == 2

@@ -61,7 +61,8 @@ def _describe_cpu_fallback(backends: Mapping[int, Backend]) -> str:
     if not why:
         return ""
     who = "all ranks use" if len(backends) > 1 else "the rank uses"
-    return f"{who} the CPU, although there are GPUs: {why} (if you want that: -x JAX_PLATFORMS=cpu)"
+    wanted = "(or -x JAX_PLATFORMS=cpu if you want the CPU)"
+    return f"{who} the CPU, although this machine has GPUs: {why} {wanted}"
 
 
 def _describe_unusual_counts(view: View, backends: Mapping[int, Backend]) -> str:

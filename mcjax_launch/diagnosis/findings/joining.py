@@ -66,6 +66,16 @@ def wrong_address(view: View) -> Iterator[Finding]:
             return
 
 
+def replaced_handler(view: View) -> Iterator[Finding]:
+    """Find that JAX replaces the program's handler of SIGTERM, so that a save never happens."""
+    if where := next((call.term_handler for _, call in view.calls if call.term_handler), ""):
+        yield Finding(
+            "replaced handler",
+            f"jax.distributed.initialize() replaces the program's SIGTERM handler ({where}) by "
+            "JAX's, so the program's is never called; set it after initialize()",
+        )
+
+
 def _find_cure(view: View) -> str:
     """Return the advice to pass a rank's own coordinates."""
     command = view.state.suggest()
