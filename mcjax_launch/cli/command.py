@@ -108,9 +108,9 @@ def command(context: click.Context, /, **values: Any) -> int:
         names = list_options_from(context, ParameterSource.COMMANDLINE)
         return serving.run(client, options, names, events, _say)
     except LaunchError as error:
-        from mcjax_launch.cli.usage_errors import with_origins
+        from mcjax_launch.cli.usage_errors import as_typed, with_origins
 
-        message = with_origins(str(error), context, error.status)
+        message = as_typed(with_origins(str(error), context, error.status), context)
         if options.emit is None and client is None and is_on_github(os.environ):
             from mcjax_launch.report import github
 

@@ -187,8 +187,34 @@ def _with_origin(message: str, names: Collection[str], origin: str) -> str:
     return message
 
 
+def as_typed(message: str, context: click.Context) -> str:
+    """Name each option in an error as the command line does, such as `--num-processes` for `-n`."""
+    for parameter in context.command.params:
+        typed = _find_typed_name(parameter, context)
+        if typed and (others := [name for name in parameter.opts if name != typed]):
+            names = "|".join(map(re.escape, others))
+            message = re.sub(rf"(?<![\w-])(?:{names})(?=[ :,;=]|$)", typed, message)
+    return message
+
+
+def _find_typed_name(parameter: click.Parameter, context: click.Context | None) -> str:
+    """Return the name by which the command line sets an option; "" if it does not, or by two."""
+    if context is None or len(parameter.opts) < 2:
+        return ""
+    words, _ = divide_words(context.meta.get(WORDS, ()), context.command.params)
+    typed = {
+        name
+        for word in words
+        for name in parameter.opts
+        if word == name
+        or word.startswith(f"{name}=")
+        or (len(name) == 2 and word[:2] == name and word[2:])
+    }
+    return typed.pop() if len(typed) == 1 else ""
+
+
 def _format_name(parameter: click.Parameter, context: click.Context | None) -> str:
     """Return an option's long name, followed by " (from VARIABLE)" if a variable set it."""
-    name = max(parameter.opts, key=len)
+    name = _find_typed_name(parameter, context) or max(parameter.opts, key=len)
     origin = find_origin(parameter, context) if context is not None else None
     return name if origin is None else f"{name} (from {origin})"

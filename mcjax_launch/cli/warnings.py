@@ -45,10 +45,29 @@ _PARSES_OPTIONS = ("parse", "click", "absl", "getopt", "fire", "typer")
 _READS_ARGUMENTS = ("arg", "getopt", "optparse")
 _READ_NONE = frozenset(
     {
-        *("jax", "jaxlib", "numpy", "scipy", "ml_dtypes"),
-        *("chex", "einops", "equinox", "flax", "haiku", "optax", "orbax"),
+        *("jax", "jaxlib", "numpy", "scipy", "ml_dtypes", "tqdm", "matplotlib", "pandas", "PIL"),
+        *("chex", "einops", "equinox", "flax", "grain", "haiku", "optax", "orbax", "jaxtyping"),
     }
 )
+# Words for which other launchers have commands, and what does the same here.
+_COMMANDS = {
+    "run": "leave it out",
+    "launch": "leave it out",
+    "start": "leave it out; --detach leaves the job running",
+    "stop": "use --stop ID",
+    "kill": "use --stop ID",
+    "ps": "--jobs lists the detached jobs",
+    "ls": "--jobs lists the detached jobs",
+    "list": "use --jobs",
+    "jobs": "use --jobs",
+    "status": "use --jobs",
+    "logs": "use --attach [ID]",
+    "attach": "use --attach [ID]",
+    "wait": "use --wait ID",
+    "check": "use --check",
+    "help": "use -h",
+    "version": "use --version",
+}
 # All options.
 _OPTIONS = frozenset(Options.declared)
 
@@ -65,6 +84,9 @@ def find_warnings(
 
     """
     yield from _find_unknown_variables(environ, context)
+    if options.program and not options.module and (advice := _COMMANDS.get(options.program[0])):
+        word = options.program[0]
+        yield f"{word} is taken for PROGRAM, as mcjax-launch has no commands: {advice}"
     yield from _find_options_after_program(options, context, _select_suspects(options))
     if options.emit is None:
         yield from _find_unmatched_patterns(options.env, environ)
@@ -138,9 +160,10 @@ def find_misplaced_options(
 
 def _select_suspects(options: Options) -> Collection[str]:
     """Return the names of options that are surely misplaced if written after PROGRAM."""
-    if options.num_processes is None or len(options.program) < 2:
-        return _NOT_PROGRAMS
-    return _OPTIONS if _reads_no_arguments(_read_program_source(options)) else ()
+    if _reads_no_arguments(_read_program_source(options)):
+        return _OPTIONS
+    alone = options.num_processes is None or len(options.program) < 2
+    return _NOT_PROGRAMS if alone else ()
 
 
 def _reads_no_arguments(source: str) -> bool:

@@ -59,6 +59,12 @@ def _find_allocated_hosts(
     return hosts
 
 
+def describe_unused_way(options: Options, hosts: Sequence[Host]) -> Iterator[str]:
+    """Yield a line if --via is not used for a host, because it is this machine by its name."""
+    if options.via and options.hosts is not None and any(host.is_local for host in hosts):
+        yield f"{LOCAL} is this machine, reached without --via; 127.0.0.1 is reached by it"
+
+
 def describe_allocation(
     options: Options, environ: Mapping[str, str], hosts: Sequence[Host], via: str
 ) -> Iterator[str]:
@@ -96,8 +102,21 @@ def _read(given: str | tuple[str, ...], slots: int) -> tuple[Host, ...]:
         return parse_file(text_files.read_file(given, "--hosts"), given, slots)
     if os.sep in given or given.endswith(".txt"):
         what = "a directory, not a file" if os.path.isdir(given) else "no such file"
-        raise LaunchError(f"--hosts {given}: {what}")
+        raise LaunchError(f"--hosts {given}: {what}{_suggest_file(given)}")
     return parse_list(given, slots)
+
+
+def _suggest_file(given: str) -> str:
+    """Return "; did you mean ...?" with a file of a similar name in the same folder; "" if none."""
+    import difflib
+
+    folder, name = os.path.split(given)
+    try:
+        names = os.listdir(folder or os.curdir)
+    except OSError:
+        return ""
+    near = difflib.get_close_matches(name, names, 1)
+    return f"; did you mean {os.path.join(folder, near[0])}?" if near else ""
 
 
 def _mark_own(hosts: Sequence[Host]) -> tuple[Host, ...]:

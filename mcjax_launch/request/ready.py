@@ -17,7 +17,7 @@ from mcjax_launch.job.plan import count_ranks_by_host
 from mcjax_launch.launcher.entry import run as run_job
 from mcjax_launch.request import ranks_python, this_machine
 from mcjax_launch.request.coordinates import complete_program, get_program_name, suggest_program
-from mcjax_launch.request.hosts import describe_allocation, find_hosts
+from mcjax_launch.request.hosts import describe_allocation, describe_unused_way, find_hosts
 from mcjax_launch.request.job import make_job
 from mcjax_launch.request.program import check_pipe, check_program
 
@@ -53,6 +53,8 @@ def find(options: Options, environ: Mapping[str, str], say: Say) -> tuple[Job, S
     hosts = find_hosts(options, environ)
     job = make_job(options, hosts, this_machine.collect_facts(options, hosts, environ, say))
     for line in describe_allocation(options, environ, hosts, job.via):
+        say(line)
+    for line in describe_unused_way(options, hosts):
         say(line)
     return job, hosts
 

@@ -87,7 +87,8 @@ WRONG = {
     "--xyz a.py": "--xyz: no such option",
     "--timeot 5 a.py": "--timeot: no such option; did you mean --timeout?",
     "-n": "-n: needs a value: -n N",
-    "-n 0 a.py": "--num-processes: '0' is not a whole number of 1 or more",
+    "-n 0 a.py": "-n: '0' is not a whole number of 1 or more",
+    "--num-processes=0 a.py": "--num-processes: '0' is not a whole number of 1 or more",
     "--host-rank -1 a.py": "--host-rank: '-1' is not a whole number of 0 or more",
     "--quiet=1 a.py": "--quiet: does not take a value",
     "--color red a.py": "--color: 'red' is not one of 'auto', 'always', 'never'",
@@ -126,7 +127,7 @@ WRONG = {
     "placeholder; did you mean {process_id}?",
     "--report {jobid}.json true": "--report {jobid}.json: {jobid} is not a placeholder; did you "
     "mean {job_id}?",
-    "-n 65537 true": "--num-processes: '65537' is more than 65536",
+    "-n 65537 true": "-n: '65537' is more than 65536",
     "--hosts a[1-2] --procs-per-host 40000 true": "80000 ranks: a job has 65536 at most; set -n",
     "-n 4": "no PROGRAM: try mcjax-launch -n 4 train.py, or --help",
 }
@@ -301,3 +302,35 @@ def test_a_bad_value_from_the_environment_names_its_variable(
     monkeypatch.setenv(variable, "x")
     assert main(["true"]) == 2
     assert f": --host-rank (from {variable}): 'x' is not a whole number" in capfd.readouterr().err
+
+
+@pytest.mark.parametrize("words", ["--log-dir logs", "--detach", "--timeout 5m", "--status"])
+def test_any_option_after_a_program_that_reads_none_is_warned_of(
+    words: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "a.py").write_text("import jax\n")
+    assert main(["--dry-run", "a.py", *words.split()]) == 0
+    assert (
+        f"{words}: passed on to a.py; options of mcjax-launch go before" in capfd.readouterr().err
+    )
+
+
+@pytest.mark.parametrize(("word", "advice"), [("stop", "use --stop ID"), ("run", "leave it out")])
+def test_word_of_other_launchers_commands_gets_a_hint(
+    word: str, advice: str, capfd: pytest.CaptureFixture[str]
+) -> None:
+    main(["--dry-run", word, "a.py"])
+    expected = f"{word} is taken for PROGRAM, as mcjax-launch has no commands: {advice}"
+    assert expected in capfd.readouterr().err
+
+
+def test_hosts_file_of_a_similar_name_is_suggested(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "hosts.txt").write_text("localhost\n")
+    assert main(["--hosts", "host.txt", "true"]) == 2
+    assert "--hosts host.txt: no such file; did you mean hosts.txt?" in capfd.readouterr().err
+    assert main(["--dry-run", "--hosts", "localhost", "--via", "ssh", "true"]) == 0
+    assert "localhost is this machine, reached without --via" in capfd.readouterr().err
