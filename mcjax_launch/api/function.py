@@ -11,6 +11,7 @@ from mcjax_launch.api.keywords import add_keywords
 from mcjax_launch.api.packing import pack_function
 from mcjax_launch.api.result import JobFailed, Result
 from mcjax_launch.api.signature import Keywords
+from mcjax_launch.api.values import unpickle_value
 from mcjax_launch.errors import LaunchError
 from mcjax_launch.ranks import format_ranks
 from mcjax_launch.wire.exit_status import FAILED
@@ -64,7 +65,8 @@ class _Call:
                 raise LaunchError(
                     f"run: {self._name} has not returned in {format_ranks(without)}", FAILED
                 )
-            return [self._ranks.values.pop(rank).unpickle() for rank in ranks]
+            values = self._ranks.values
+            return [unpickle_value(rank, values.pop(rank), self._name) for rank in ranks]
         cause = result.root_cause
         values = self._ranks.values
         if cause is None or cause.rank is None or not values.has("raised", cause.rank):

@@ -40,7 +40,7 @@ class RunningJob:
         self,
         name: str,
         request: Request,
-        streams: tuple[TextIO, TextIO] | None,
+        streams: tuple[Callable[[], TextIO], ...] | None,
         reporter: Reporter,
         returned: RankValues | None = None,
     ) -> None:
@@ -175,12 +175,23 @@ class RunningJob:
         """Report a rank's unfinished lines to `on_line`; called in the job's thread."""
         self._reporter.end_lines(rank)
 
-    def discard(self) -> None:
-        """Kill the ranks without a word on it, and wait until no process of the job is left."""
+    def abandon(self) -> None:
+        """Kill the ranks without a word on it."""
         self._reporter.mute()
         for echo in self._echoes:
             echo.is_muted = True
         self.stop(now=True)
+
+    def end_with_program(self) -> None:
+        """Kill the ranks because this program ends; ranks that wait for calls without a word."""
+        if self._request.calls is not None:
+            self.abandon()
+        else:
+            self.stop(now=True)
+
+    def discard(self) -> None:
+        """Kill the ranks without a word on it, and wait until no process of the job is left."""
+        self.abandon()
         with contextlib.suppress(Exception):  # nobody asks how it has ended
             self.wait()
 
@@ -342,7 +353,7 @@ def _end_all() -> None:
     """Kill all jobs and wait for their ends, because the program ends."""
     jobs = list(_running)
     for job in jobs:
-        job.stop(now=True)
+        job.end_with_program()
     deadline = time.monotonic() + _LAST_S
     for job in jobs:
         with contextlib.suppress(TimeoutError, Exception):

@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from mcjax_launch.api.calls import CallChannel
     from mcjax_launch.api.values import RankValues
 
+# They are looked up at each line: redirect_stdout and pytest's capture replace them.
+_OWN_STREAMS = (lambda: sys.stdout, lambda: sys.stderr)
 ProgramWords = Path | Sequence[Path]
 
 
@@ -103,8 +105,7 @@ def make_job(
     options = kw.make_options(command, of_options)
     given = kw.list_option_names(of_options)
     echo = keywords.get("echo")
-    own = (sys.stdout, sys.stderr) if echo else None
-    streams = echo if isinstance(echo, tuple) else own
+    streams = echo if isinstance(echo, tuple) else _OWN_STREAMS if echo else None
     on_line, on_event = keywords.get("on_line"), keywords.get("on_event")
     request = Request(
         words=tuple(make_command_line(options, given)),

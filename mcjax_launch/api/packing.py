@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import contextlib
 import linecache
 import os
 import pickle
@@ -22,6 +23,7 @@ from mcjax_launch.features.session.messages import (
     make_call_file,
     pickle_in_parts,
 )
+from mcjax_launch.wording import cut_end
 
 if TYPE_CHECKING:
     from types import FrameType
@@ -29,6 +31,8 @@ if TYPE_CHECKING:
     from mcjax_launch.features.session.messages import Buffer
 
 _INSTALL = "pip install cloudpickle"
+# Of a wrong argument.
+_MOST_SHOWN = 40
 # The name __main__ as a pickle has it: SHORT_BINUNICODE.
 _MAIN = b"\x8c\x08__main__"
 
@@ -58,12 +62,16 @@ def pack_function(
 
     Raises:
         LaunchError: the call cannot be pickled.
-        TypeError: `function` is no function.
+        TypeError: `function` is no function, or its arguments are not in a list and a dict.
 
     """
     if not callable(function):
         raise TypeError(f"run: {function!r} is not callable; launch runs a program")
-    parts, main = _pickle_call(function, (function, tuple(args), dict(kwargs or {})))
+    if not isinstance(args, (list, tuple)):
+        raise TypeError(f"args: {_cut(args)} is not a list or tuple; write ({_cut(args)},)")
+    if not isinstance(kwargs, (Mapping, type(None))):
+        raise TypeError(f"kwargs: {_cut(kwargs)} is not a dict; write {{'name': {_cut(kwargs)}}}")
+    parts, main = _pickle_call(function, tuple(args), dict(kwargs or {}))
     head = _make_head(initializes).copy_with(
         sources=_collect_fileless_sources(), main=main, argv=tuple(sys.argv), is_last=is_last
     )
@@ -76,6 +84,7 @@ def pack_cell(
     *,
     initializes: bool,
     shows: bool = False,
+    returns: bool = False,
     is_last: bool = False,
     values: Mapping[str, object] | None = None,
 ) -> PackedCall:
@@ -86,14 +95,15 @@ def pack_cell(
         name: stands in place of a file in tracebacks.
         initializes: True to call jax.distributed.initialize() first, if the rank has not yet.
         shows: True to return what to show of the last expression's value, not the value.
+        returns: True to return the value, too (see `Call`).
         is_last: True if the rank's program ends with it.
         values: values to give names there first.
 
     """
     head = _make_head(initializes).copy_with(
-        sources={name: source}, cell=name, shows=shows, is_last=is_last
+        sources={name: source}, cell=name, shows=shows, returns=returns, is_last=is_last
     )
-    return _pack(name, head, pickle_in_parts((None, (), dict(values or {})), pickle.dumps))
+    return _pack(name, head, _pickle_names(dict(values or {})))
 
 
 def pack_value(value: object) -> PackedCall:
@@ -113,13 +123,17 @@ def _pack(name: str, head: Call, parts: Sequence[Buffer]) -> PackedCall:
     return PackedCall(name, make_call_file(head.copy_with(sizes=list_sizes(parts)), parts))
 
 
+def _cut(value: object) -> str:
+    return cut_end(repr(value), _MOST_SHOWN)
+
+
 def get_function_name(function: Callable[..., Any]) -> str:
     """Return the name of a function for a message."""
     return str(getattr(function, "__name__", None) or repr(function))
 
 
 def _pickle_call(
-    function: Callable[..., Any], call: object
+    function: Callable[..., Any], args: tuple[object, ...], kwargs: Mapping[str, object]
 ) -> tuple[list[Buffer], MainFile | None]:
     """Return a pickled call, and the main file if ranks must import it to load the call.
 
@@ -127,12 +141,14 @@ def _pickle_call(
         LaunchError: the call cannot be pickled; the message names a cure.
 
     """
+    call = (function, args, kwargs)
+    name = get_function_name(function)
     why = ""
     if not _has_modules_by_value():
         try:
             parts = pickle_in_parts(call, pickle.dumps)
         except Exception as error:  # whatever the caller's objects raise
-            why = f"cannot be pickled ({error}); cloudpickle may be able to: {_INSTALL}"
+            why = _explain(error, function, args, kwargs, pickle.dumps)
         else:
             if _MAIN not in parts[0]:
                 return parts, None
@@ -140,21 +156,99 @@ def _pickle_call(
             if main is not None and not _would_call_again(main.source):
                 return parts, main
             why = (
-                f"is in {main.path}, and would be called again when the ranks import that file: "
-                f'put the call under `if __name__ == "__main__":`, or {_INSTALL}'
+                f"{name} is in {main.path}, and would be called again when the ranks import that "
+                f'file: put the call under `if __name__ == "__main__":`, or {_INSTALL}'
                 if main is not None
-                else "needs names that only __main__ defines, which the ranks cannot import: "
-                f"{_INSTALL}, or move it to a module"
+                else f"{name} needs names that only __main__ defines, which the ranks cannot "
+                f"import: {_INSTALL}, or move it to a module"
             )
-    name = get_function_name(function)
     try:
         dumps = _make_dumps_by_value()
     except ImportError:
-        raise LaunchError(f"run: {name} {why}") from None
+        raise LaunchError(f"run: {why}") from None
     try:
         return pickle_in_parts(call, dumps), None
     except Exception as error:
-        raise LaunchError(f"run: {name} cannot be pickled ({error})") from error
+        why = _explain(error, function, args, kwargs, dumps)
+        raise LaunchError(f"run: {why}") from error
+
+
+def _explain(
+    error: Exception,
+    function: Callable[..., Any],
+    args: Sequence[object],
+    kwargs: Mapping[str, object],
+    dumps: Callable[..., bytes],
+) -> str:
+    """Return what of a call cannot be pickled, and a cure.
+
+    Args:
+        error: the error of the whole call.
+        function: the function.
+        args: positional arguments.
+        kwargs: keyword arguments.
+        dumps: the function that has failed.
+
+    """
+    name = get_function_name(function)
+    arguments = {
+        **{f"args[{place}]": value for place, value in enumerate(args)},
+        **{f"kwargs[{key!r}]": value for key, value in kwargs.items()},
+    }
+    if culprit := _find_unpicklable(arguments, dumps):
+        place, error = culprit
+        what = f"{place}, an argument of {name},"
+    elif culprit := _find_unpicklable(_find_used_values(function), dumps):
+        place, error = culprit
+        what = f"{place}, which {name} uses,"
+    else:
+        what = name
+    # A TypeError comes from the object itself, other errors from a search for a name.
+    is_final = isinstance(error, TypeError) or dumps is not pickle.dumps
+    cure = f"create it inside {name}, in the ranks" if is_final and what != name else ""
+    cure = cure if is_final else f"cloudpickle may be able to: {_INSTALL}"
+    return f"{what} cannot be pickled: {error}" + (f"; {cure}" if cure else "")
+
+
+def _find_unpicklable(
+    values: Mapping[str, object], dumps: Callable[..., bytes]
+) -> tuple[str, Exception] | None:
+    """Return the first value that cannot be pickled, by its name, with its error."""
+    for name, value in values.items():
+        try:
+            pickle_in_parts(value, dumps)
+        except Exception as error:
+            return name, error
+    return None
+
+
+def _find_used_values(function: Callable[..., Any]) -> Mapping[str, object]:
+    """Return values that are pickled with a function, by their names there."""
+    import inspect
+
+    if (owner := getattr(function, "__self__", None)) is not None:
+        return {"self": owner}
+    try:
+        used = inspect.getclosurevars(function)
+    except TypeError:  # no function in Python
+        return {}
+    return {**used.nonlocals, **used.globals}
+
+
+def _pickle_names(values: Mapping[str, object]) -> list[Buffer]:
+    """Pickle values that become names in ranks, by value if cloudpickle is installed.
+
+    Raises:
+        LaunchError: a value cannot be pickled.
+
+    """
+    dumps: Callable[..., bytes] = pickle.dumps
+    if values:
+        with contextlib.suppress(ImportError):
+            dumps = _make_dumps_by_value()
+    if culprit := _find_unpicklable(values, dumps):
+        raise LaunchError(f"{culprit[0]} cannot be pickled: {culprit[1]}")
+    return pickle_in_parts((None, (), values), dumps)
 
 
 def _make_dumps_by_value() -> Callable[..., bytes]:

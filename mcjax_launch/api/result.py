@@ -138,16 +138,16 @@ class JobFailed(LaunchError):
 
     """
 
-    def __init__(self, result: Result) -> None:
-        super().__init__(result.message, result.exit_status)
+    def __init__(self, result: Result, message: str = "") -> None:
+        super().__init__(message or result.message, result.exit_status)
         self.result = result
         cause = result.root_cause
         if cause is not None:
             for line in cause.lines[1:]:
                 self.add_note(line)
 
-    def __reduce__(self) -> tuple[type[JobFailed], tuple[Result]]:
-        return JobFailed, (self.result,)
+    def __reduce__(self) -> tuple[type[JobFailed], tuple[Result, str]]:
+        return JobFailed, (self.result, str(self))
 
 
 def make_result(summary: Mapping[str, Any]) -> Result:

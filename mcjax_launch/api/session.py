@@ -23,7 +23,7 @@ from mcjax_launch.api.keywords import add_keywords
 from mcjax_launch.api.packing import PackedCall, pack_cell, pack_function
 from mcjax_launch.api.result import JobFailed
 from mcjax_launch.api.signature import Keywords
-from mcjax_launch.api.values import LauncherAnswer
+from mcjax_launch.api.values import LauncherAnswer, unpickle_value
 from mcjax_launch.errors import LaunchError
 from mcjax_launch.features.session.messages import (
     AskWaiting,
@@ -43,6 +43,7 @@ Ranks = int | str | Iterable[int] | None
 _RESTARTS = ("max_restarts", "num_hosts")
 _ENDING_S = scale_time(10.0)
 _RESTARTED = ": all ranks have been started again, and their state is gone"
+_RESTART = "restart() starts new ranks, without their state"
 
 
 class Session:
@@ -100,30 +101,40 @@ class Session:
         """
         return self._call(self._pack_function(function, args, kwargs), ranks)
 
-    def exec(self, source: str, ranks: Ranks = None) -> list[Any]:
+    def exec(
+        self,
+        source: str,
+        ranks: Ranks = None,
+        *,
+        name: str | None = None,
+        values: Mapping[str, object] | None = None,
+    ) -> list[Any]:
         """Run a text in `__main__` of ranks; return the values of its last expression.
 
-        What the text defines stays. A value comes as a `Repr`, its text, if it is or holds a
-        `jax.Array`, cannot be pickled, or needs what only `__main__` of the ranks defines.
+        What the text defines stays; it may use `await`. A value comes as a `Repr`, its text, if it
+        is or holds a `jax.Array`, cannot be pickled, or needs what only `__main__` of the ranks
+        defines.
 
         Args:
             source: Python code, which may be indented as a whole.
             ranks: ranks that run it; None for all.
+            name: stands in place of a file in tracebacks; None for a number.
+            values: values to give names there first.
 
         Raises: as `run`; a SyntaxError too comes as CallFailed.
 
         """
-        return self._call(self._pack_cell(source), ranks)
+        return self._call(self._pack_cell(source, name, values=values), ranks)
 
     def show(
-        self, source: str, ranks: Ranks = None, name: str | None = None
+        self, source: str, ranks: Ranks = None, *, name: str | None = None
     ) -> list[list[dict[str, str]]]:
         """Run a text as `exec` does; return what each rank has to show, for a prompt or notebook.
 
         Args:
             source: see `exec`.
             ranks: see `exec`.
-            name: stands in place of a file in tracebacks; None for a number.
+            name: see `exec`.
 
         Returns:
             for each rank texts by MIME type, and pictures in base64: of the last expression's
@@ -131,6 +142,14 @@ class Session:
 
         """
         return self._call(self._pack_cell(source, name, shows=True), ranks)
+
+    def show_one(self, source: str, rank: int) -> tuple[list[dict[str, str]], list[Any]]:
+        """Run a text in one rank; return what it has to show, and its value.
+
+        A value that can come is in a list, and is not among what is to be shown.
+        """
+        [(shown, value)] = self._call(self._pack_cell(source, shows=True, returns=True), rank)
+        return shown, value
 
     async def run_async(
         self,
@@ -243,7 +262,7 @@ class Session:
 
         """
         self._ranks = ranks = CalledRanks(self._keywords, argv=self._argv)
-        self._ending = weakref.finalize(self, ranks.job.stop, now=True)
+        self._ending = weakref.finalize(self, ranks.job.abandon)
         # The job's thread must not keep this object alive.
         this = weakref.ref(self)
         ranks.values.on_answer = lambda rank: _notify(this, rank)
@@ -304,13 +323,12 @@ class Session:
     ) -> PackedCall:
         return pack_function(function, args, kwargs, initializes=self._initializes)
 
-    def _pack_cell(
-        self, source: str, name: str | None = None, *, shows: bool = False
-    ) -> PackedCall:
+    def _pack_cell(self, source: str, name: str | None = None, **more: Any) -> PackedCall:
+        """Pack the run of a text; `more` are keywords of `pack_cell`."""
         self._cells += name is None
         name = name or f"<cell {self._cells}>"
         text = textwrap.dedent(source)
-        return pack_cell(text, name, initializes=self._initializes, shows=shows)
+        return pack_cell(text, name, initializes=self._initializes, **more)
 
     async def _call_async(self, call: PackedCall, ranks: Ranks) -> list[Any]:
         """Make a call in a thread; if the caller is cancelled, interrupt the ranks."""
@@ -343,6 +361,8 @@ class Session:
 
         """
         with self._calling:
+            if self._ranks.job.done and not self._is_closed:
+                raise self._make_end_error(began_later=True)
             self._wait_until_ready()
             chosen = select_ranks(ranks, self.processes)
             if cancelled is not None and cancelled.is_set():
@@ -357,7 +377,7 @@ class Session:
                 raise
             finally:
                 self._cancelled = None
-            return [progress.answers[rank].unpickle() for rank in chosen]
+            return [unpickle_value(rank, progress.answers[rank], call.name) for rank in chosen]
 
     def _finish(self, progress: CallProgress) -> None:
         """Wait until all ranks have answered, or will never.
@@ -416,15 +436,20 @@ class Session:
                 self._ranks.send(Interrupt(self._progress.number))
                 self._changed.notify_all()
 
-    def _make_end_error(self) -> LaunchError:
-        """Return the error for a call of ranks that have ended."""
+    def _make_end_error(self, *, began_later: bool = False) -> LaunchError:
+        """Return the error for a call of ranks that have ended, during the call or before it."""
         try:
             result = self._ranks.job.wait()
         except LaunchError as error:
             return error
-        if not result.ok:
-            return JobFailed(result)
-        return LaunchError(f"the session is over: {result.message}; restart() starts new ranks")
+        over = f"the session is over: {result.message}; {_RESTART}"
+        if result.ok:
+            return LaunchError(over)
+        if began_later:
+            return JobFailed(result, over)
+        failed = JobFailed(result)
+        failed.add_note(_RESTART)
+        return failed
 
 
 def _notify(session: weakref.ref[Session], change: int | LauncherAnswer | None) -> None:

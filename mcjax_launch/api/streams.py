@@ -68,29 +68,30 @@ class Echo:
     """Consumer that copies bytes to a text stream such as sys.stdout, maybe a notebook's.
 
     Args:
-        stream: text stream; flushed after each write.
+        get_stream: returns the stream, which is flushed after each write: sys.stdout may change.
 
     Attributes:
         is_muted: True to drop the bytes.
 
     """
 
-    def __init__(self, stream: TextIO) -> None:
+    def __init__(self, get_stream: Callable[[], TextIO]) -> None:
         self.is_muted = False
-        self._stream = stream
+        self._get_stream = get_stream
         self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
 
     def feed(self, data: memoryview) -> bool:
         if self.is_muted:
             return True
         text = self._decoder.decode(data)
+        stream = self._get_stream()
         try:
             try:
-                self._stream.write(text)
+                stream.write(text)
             except UnicodeEncodeError as error:  # the stream takes ASCII, for example
                 encoded = text.encode(error.encoding, "backslashreplace")
-                self._stream.write(encoded.decode(error.encoding))
-            self._stream.flush()
+                stream.write(encoded.decode(error.encoding))
+            stream.flush()
         except (OSError, ValueError):  # its reader is gone, or it has been closed
             return False
         return True

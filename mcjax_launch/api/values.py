@@ -8,6 +8,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any, Literal
 
+from mcjax_launch.errors import LaunchError
 from mcjax_launch.features.session.messages import (
     MAIN,
     NotSubmitted,
@@ -75,6 +76,26 @@ class Answer:
         sys.modules.setdefault(MAIN, sys.modules["__main__"])  # as multiprocessing does
         value = unpickle(self._parts)
         return Repr(value) if self.told.kind == "repr" else value
+
+
+def unpickle_value(rank: int, answer: Answer, name: str) -> Any:
+    """Return the value of a call in a rank.
+
+    Args:
+        rank: the rank.
+        answer: its answer.
+        name: name of the call.
+
+    Raises:
+        LaunchError: it cannot be unpickled here, as for a class that cannot be imported.
+
+    """
+    try:
+        return answer.unpickle()
+    except Exception as error:
+        why = f"{type(error).__name__}: {error}"
+        told = f"the value that {name} returned in rank {rank} cannot be unpickled here: {why}"
+        raise LaunchError(told) from error
 
 
 class RankValues:

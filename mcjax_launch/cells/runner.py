@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from io import StringIO
 from queue import SimpleQueue
-from typing import Any
+from typing import Any, TextIO
 
 from mcjax_launch.api.call_failed import CallFailed
 from mcjax_launch.api.session import Session, select_ranks
@@ -51,8 +51,9 @@ class CellRunner:
     ) -> None:
         self._arrived: SimpleQueue[tuple[str, bool] | Future[Any]] = SimpleQueue()
         shown = {"collapse": "always", **keywords} if prefixes.shown else keywords
+        streams = [_Stream(self._arrived.put, is_error) for is_error in (False, True)]
         own = {
-            "echo": tuple(_Stream(self._arrived.put, is_error) for is_error in (False, True)),
+            "echo": tuple(map(_make_getter, streams)),
             "no_prefix": not prefixes.shown,
             "color": "always" if prefixes.colour else "never",
         }
@@ -86,15 +87,51 @@ class CellRunner:
 
         """
         chosen = select_ranks(ranks or None, self.session.processes)
-        shown = self._await(lambda: self.session.show(source, chosen, name))
+        shown = self._await(lambda: self.session.show(source, chosen, name=name))
         return group_shown(chosen, shown)
+
+    def run_in_one(self, source: str, rank: int) -> tuple[list[Bundle], list[Any]]:
+        """Run a cell in one rank; see `Session.show_one`.
+
+        Raises: as `run`.
+
+        """
+        shown: tuple[list[Bundle], list[Any]] = self._await(
+            lambda: self.session.show_one(source, rank)
+        )
+        return shown
+
+    def evaluate(
+        self,
+        source: str,
+        ranks: str = "",
+        *,
+        name: str,
+        values: Mapping[str, object] | None = None,
+    ) -> list[Any]:
+        """Run a text that no user has typed; return its values in order of rank.
+
+        Args:
+            source: Python code.
+            ranks: see `run`.
+            name: stands in place of a file in tracebacks.
+            values: values to give names there first.
+
+        Raises: as `run`.
+
+        """
+        found: list[Any] = self._await(
+            lambda: self.session.exec(source, ranks or None, name=name, values=values)
+        )
+        return found
 
     def complete(self, text: str) -> list[str]:
         """Return names and attributes in the first rank that begin with a text."""
         if not text:
             return []
+        source = _COMPLETE.format(text=text)
         try:
-            found = self.session.exec(_COMPLETE.format(text=text), 0)[0]
+            found = self.session.exec(source, 0, name="<completion>")[0]
         except LaunchError:
             return []
         return list(found) if isinstance(found, list) else []
@@ -139,6 +176,10 @@ class CellRunner:
                 self.session.interrupt()
                 arrived = made if made.done() else None
         return made.result()
+
+
+def _make_getter(stream: TextIO) -> Callable[[], TextIO]:
+    return lambda: stream
 
 
 class _Stream(StringIO):

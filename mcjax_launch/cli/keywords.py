@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
+from types import MappingProxyType
 from typing import Any
 
 import click
@@ -15,7 +16,12 @@ from mcjax_launch.options.options import Options
 
 
 def make_keywords(
-    options: Options, context: click.Context, own: Collection[str] = ()
+    options: Options,
+    context: click.Context,
+    own: Collection[str] = (),
+    *,
+    whose: str = "sessions",
+    reasons: Mapping[str, str] = MappingProxyType({}),
 ) -> dict[str, Any]:
     """Return the keywords of `session` for options, of which a variable or a project may set some.
 
@@ -23,9 +29,11 @@ def make_keywords(
         options: the options.
         context: click's context.
         own: names of options that are not for the session.
+        whose: sessions, or those that make one, in words.
+        reasons: reasons why these lack an option, by its name, in place of the API's.
 
     Raises:
-        LaunchError: sessions do not have an option.
+        LaunchError: they do not have an option.
 
     """
     typed = list_options_from(context, ParameterSource.COMMANDLINE)
@@ -36,8 +44,8 @@ def make_keywords(
         is_for_others = option.only_command and option.in_project and name not in typed
         if name in own or is_for_others:
             continue
-        if option.only_command:
-            raise LaunchError(f"{option.long} is not for sessions: {option.only_command}")
+        if why := reasons.get(name) or option.only_command:
+            raise LaunchError(f"{option.long} is not for {whose}: {why}")
         if option.kind is None:
             keywords[option.keyword or name] = bool(words)
         elif option.repeats:

@@ -52,6 +52,7 @@ _BREAKPOINT = "jax.debug.breakpoint() does not work in ranks"
 _COMPILE_ONCE = "each rank compiles every program for itself"
 _EXIT = "a rank that fails loses what it has not flushed to files"
 _ORDER = "a rank that skips, repeats or reorders programs which it has run before goes unnoticed"
+_PARTIAL = "in a call of some ranks, a program that needs the others waits for them"
 _ADDRESS = "a program that asks JAX for the coordinator's address gets a socket's path"
 
 _BRIDGE, _DISTRIBUTED = "jax._src.xla_bridge", "jax._src.distributed"
@@ -87,6 +88,7 @@ INTERNALS = (
     Internal(_BRIDGE, "_backend_factories", _PRELOAD),
     Internal(_BRIDGE, "_plugins_registered", _PRELOAD),
     Internal("jax._src.config", "config.values", _GPUS),
+    Internal("jax._src.config", "config_ext.Config", _PARTIAL),
     Internal(_DISTRIBUTED, "global_state.client", _SLICES),
     Internal("jax._src.api", "clean_up", _EXIT),
     Internal(_DISTRIBUTED, "global_state.shutdown", _EXIT),

@@ -22,16 +22,21 @@ _METHODS = {
     "image/jpeg": "_repr_jpeg_",
 }
 
+#: Figures that the running cell has shown, drawn.
+kept_figures: list[dict[str, str]] = []
+
 
 def make_bundles(value: Any) -> list[dict[str, str]]:
-    """Return what to show after a cell: the value of its last expression, and open figures.
+    """Return what to show after a cell: the value of its last expression, and its figures.
 
     Raises:
         Exception: whatever the value's `__repr__` raises.
 
     """
     shown = [] if value is None or _is_open_figure(value) else [_make_bundle(value)]
-    return [*shown, *_take_figures()]
+    figures = [*kept_figures, *take_figures()]
+    kept_figures.clear()
+    return [*shown, *figures]
 
 
 def _make_bundle(value: Any) -> dict[str, str]:
@@ -81,7 +86,7 @@ def _is_open_figure(value: Any) -> bool:
     return pyplot is not None and _is_figure(value) and pyplot.fignum_exists(value.number)
 
 
-def _take_figures() -> Iterator[dict[str, str]]:
+def take_figures() -> Iterator[dict[str, str]]:
     """Yield the figures that pyplot has open, and close them, as notebooks do after a cell."""
     pyplot: Any = sys.modules.get("matplotlib.pyplot")
     for number in pyplot.get_fignums() if pyplot is not None else ():

@@ -333,11 +333,9 @@ class SpanningProgram:
         """
         if self._talks:
             return True
-        kept = getattr(execution, "kept_var_idx", range(len(args)))
-        used = [arg for number, arg in enumerate(args) if number in kept]
-        if not self._is_mapped and not _are_whole_on_each_process(execution, used):
-            return True
-        return self._exchanges(execution.xla_executable)
+        if self._is_mapped:
+            return _exchanges(execution.xla_executable, self.places)
+        return needs_all_processes(execution, args, self.places)
 
     @property
     def _is_mapped(self) -> bool:
@@ -351,12 +349,29 @@ class SpanningProgram:
                 return any(str(arg.location).startswith(_MAPPED_ARGUMENT) for arg in arguments)
         return False
 
-    def _exchanges(self, executable: Any) -> bool:
-        try:
-            modules = [module.to_string() for module in executable.hlo_modules()]
-        except Exception:  # a platform that does not show what it has compiled
-            return True
-        return any(exchanges(module, self.places) for module in modules)
+
+def needs_all_processes(execution: Any, args: Sequence[Any], places: Sequence[int]) -> bool:
+    """Return whether all processes must run a program: it communicates, or has shared arrays.
+
+    Args:
+        execution: JAX's object that runs the program.
+        args: the arguments of this run.
+        places: process number of each of the program's devices.
+
+    """
+    kept = getattr(execution, "kept_var_idx", range(len(args)))
+    used = [arg for number, arg in enumerate(args) if number in kept]
+    return not _are_whole_on_each_process(execution, used) or _exchanges(
+        execution.xla_executable, places
+    )
+
+
+def _exchanges(executable: Any, places: Sequence[int]) -> bool:
+    try:
+        modules = [module.to_string() for module in executable.hlo_modules()]
+    except Exception:  # a platform that does not show what it has compiled
+        return True
+    return any(exchanges(module, places) for module in modules)
 
 
 def get_program_name(computation: Any) -> str:

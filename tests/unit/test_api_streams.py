@@ -21,5 +21,5 @@ def test_unfinished_line_of_a_rank_ends_when_the_rank_is_restarted() -> None:
 
 def test_echo_writes_what_the_stream_cannot_encode_in_another_way() -> None:
     stream = io.TextIOWrapper(io.BytesIO(), encoding="ascii")
-    assert Echo(stream).feed(memoryview("é\n".encode()))
+    assert Echo(lambda: stream).feed(memoryview("é\n".encode()))
     assert stream.buffer.getvalue() == b"\\xe9\n"

@@ -17,6 +17,7 @@ from mcjax_launch.cli.statements import Statements
 from mcjax_launch.console.prefix import Prefixes
 from mcjax_launch.errors import LaunchError
 from mcjax_launch.hook.shown import make_bundles
+from mcjax_launch.notebook.cell_text import CellText, read_cell
 from mcjax_launch.options.options import Options
 
 PLAIN = Prefixes(shown=True, colour=False)
@@ -125,6 +126,33 @@ def test_ranks_of_a_cell_are_chosen() -> None:
     for wrong in ("3", "x"):
         with pytest.raises(LaunchError, match="ranks: "):
             select_ranks(wrong, 3)
+
+
+# Texts of notebook cells, and what is read: as Python, with a time, or the error.
+CELLS: dict[str, tuple[str, object]] = {
+    "python": ("x = 1\ny", CellText("x = 1\ny")),
+    "a mistake of the user's": ("x = = 1", CellText("x = = 1")),
+    "await": ("await f()", CellText("await f()")),
+    "%%time": ("%%time\nf()\ng()", CellText("f()\ng()", "time")),
+    "%time": ("\n%time f()\n", CellText("f()", "time")),
+    "%timeit": ("%timeit -n 10 -r3 f()", CellText("f()", "timeit", 10, 3)),
+    "%%timeit": ("%%timeit -n 10\nf()\n", CellText("f()\n", "timeit", 10)),
+    "%time in a cell of more": ("%time f()\ng()", "give it one statement"),
+    "a shell's command": ("x = 1\nfiles = !ls -l", r"in ranks write .*run\('ls -l', shell=True\)"),
+    "a magic": ("%env", "%env: magics work without %%mcjax, here"),
+    "help": ("jax.jit?", r"write help\(jax.jit\)"),
+    "a remainder": ("x = 7 %\\\n    3", CellText("x = 7 %\\\n    3")),
+}
+
+
+@pytest.mark.parametrize("name", CELLS)
+def test_cells_are_python_with_times(name: str) -> None:
+    text, found = CELLS[name]
+    if isinstance(found, str):
+        with pytest.raises(LaunchError, match=found):
+            read_cell(text)
+    else:
+        assert read_cell(text) == found
 
 
 def read_keywords(*words: str) -> dict[str, Any]:

@@ -103,7 +103,7 @@ class HostCalls(AgentPart):
         call = self._call
         if call is not None and (call.ranks is None or rank in call.ranks):
             self._making.add(rank)
-            program.send(CallReady(call.number))
+            program.send(CallReady(call.number, call.ranks))
 
     def _interrupt(self, number: int) -> None:
         if self._call is not None and self._call.number == number:

@@ -12,6 +12,7 @@ if not getattr(sys.flags, "safe_path", False):  # before 3.11: the current folde
     del sys.path[0]
 
 import builtins
+import contextlib
 import functools
 import io
 import os
@@ -19,16 +20,19 @@ import pickle
 import signal
 from binascii import b2a_base64
 
+from ...hook.cells import Cells
+from ...hook.partial_call import PartialCalls
 from ...wire import hook_environ
 from ...wire.line import AgentLine
+from ...wire.source_lines import OURS, find_owner
 from . import messages as session
 from .messages import CallReady, Ready, Returned, Sent, ToRank, pickle_in_parts, unpickle
 
 TYPE_CHECKING = False  # as typing's own, without importing it
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
     from types import FrameType, TracebackType
-    from typing import Any
+    from typing import Any, NoReturn
 
     from .messages import Buffer, Call, MainFile
 
@@ -56,7 +60,8 @@ class CallServer:
         self._folder = os.path.dirname(socket)
         self._rank = rank
         self._line = AgentLine(socket, rank)
-        self._maker = CallMaker()
+        self._pid = os.getpid()
+        self._maker = CallMaker(int(rank))
         self._is_interruptible = False
 
     def serve(self) -> None:
@@ -67,24 +72,26 @@ class CallServer:
         session.send, session.receive = self._send_value, self._receive_value
         self._line.send(Ready())
         while isinstance(order := self._line.receive(ToRank), CallReady):
-            if self._serve(order.number):
+            if self._serve(order):
                 return
 
     def _on_interrupt(self, signum: int, frame: FrameType | None) -> None:
         if self._is_interruptible:
             raise KeyboardInterrupt
 
-    def _serve(self, number: int) -> bool:
+    def _serve(self, order: CallReady) -> bool:
         """Make a call and report its result; return whether it was the last one.
 
         Raises:
             BaseException: what the last call has raised, or a SystemExit.
 
         """
+        number = order.number
         call, parts = session.read_call(session.get_call_path(self._folder, number))
         try:
             self._is_interruptible = True
-            kind, returned = self._maker.make(call, parts)
+            with self._without_forks():
+                kind, returned = self._maker.make(call, parts, order.ranks)
             self._write(number, returned)
             self._is_interruptible = call.is_last
         except BaseException as error:
@@ -99,6 +106,15 @@ class CallServer:
         else:
             self._line.send(Returned(number, kind, session.list_sizes(returned)))
         return call.is_last
+
+    @contextlib.contextmanager
+    def _without_forks(self) -> Iterator[None]:
+        """End a process that the call has forked, if it too comes back from the call."""
+        try:
+            yield
+        finally:
+            if os.getpid() != self._pid:
+                _leave(sys.exc_info()[1])
 
     def _report_exception(self, number: int, error: BaseException) -> None:
         """Report an exception, with a pickle of it if the caller can raise it again."""
@@ -145,22 +161,50 @@ class CallServer:
             raise OSError(error.errno, f"{why}; set TMPDIR to another directory") from None
 
 
+def _leave(error: BaseException | None) -> NoReturn:
+    """End this process, which is no rank, as its program would end by an exception, or without."""
+    status = 0 if error is None else 1
+    if isinstance(error, SystemExit) and (error.code is None or isinstance(error.code, int)):
+        status = error.code or 0
+    elif error is not None:
+        from traceback import print_exception
+
+        print_exception(type(error), error, _find_below(error.__traceback__))
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(Exception):  # closed, or none
+            stream.flush()
+    os._exit(status & 0xFF)
+
+
 class CallMaker:
     """Maker of calls in this process, whose `__main__` belongs to them.
 
     Functions of a notebook need an empty one; others the caller's main file, which is imported
     into it when a call first needs it.
+
+    Args:
+        rank: number of this rank.
+
     """
 
-    def __init__(self) -> None:
+    def __init__(self, rank: int) -> None:
         self._main = sys.modules["__main__"] = type(sys)("__main__")
         self._main.__dict__["__builtins__"] = builtins
         self._is_main_imported = False
         self._has_initialized = False
         self._has_path = False
+        self._cells = Cells(self._main.__dict__)
+        self._partial = PartialCalls(rank, self._main.__dict__)
 
-    def make(self, call: Call, parts: Sequence[memoryview]) -> tuple[str, list[Buffer]]:
+    def make(
+        self, call: Call, parts: Sequence[memoryview], ranks: Sequence[int] | None
+    ) -> tuple[str, list[Buffer]]:
         """Make a call; return the kind of its result, and the pickled result.
+
+        Args:
+            call: head of the call.
+            parts: the pickled call.
+            ranks: ranks that make it; None for all.
 
         Raises:
             BaseException: what the call has raised.
@@ -178,11 +222,14 @@ class CallMaker:
             jax.distributed.initialize()
             self._has_initialized = True
             _allow_initialize_again()
-        if call.cell:
+        with self._partial.among(ranks):
+            if not call.cell:
+                return "value", _pickle_result(function, function(*args, **kwargs))
             self._main.__dict__.update(kwargs)
-            value = self._run_cell(call.sources[call.cell], call.cell)
-            return ("value", self._pickle_bundles(value)) if call.shows else _pickle_shown(value)
-        return "value", _pickle_result(function, function(*args, **kwargs))
+            value = self._cells.run(call.sources[call.cell], call.cell)
+            if call.shows:
+                return "value", self._pickle_bundles(value, returns=call.returns)
+            return _pickle_shown(value)
 
     def _extend_path(self, call: Call) -> None:
         """Let the rank import all that the caller can, in the caller's order.
@@ -209,27 +256,20 @@ class CallMaker:
             session.importing = ""
             names["__name__"] = "__main__"
 
-    def _pickle_bundles(self, value: Any) -> list[Buffer]:
-        """Pickle what to show of a cell's value, and keep the value as `_`, as Python does."""
+    def _pickle_bundles(self, value: Any, *, returns: bool) -> list[Buffer]:
+        """Pickle what to show of a cell's value, and keep the value as `_`, as Python does.
+
+        If `returns`, a value that the caller can have comes in a list, and is not shown.
+        """
         from ...hook.shown import make_bundles
 
         if value is not None:
             self._main.__dict__["_"] = value
-        return _pickle_value(make_bundles(value))
-
-    def _run_cell(self, source: str, name: str) -> Any:
-        """Run a text in `__main__`; return the value of its last expression, else None."""
-        import ast
-
-        # Without ast.parse, whose frame would be part of the traceback of a SyntaxError.
-        tree: Any = compile(source, name, "exec", ast.PyCF_ONLY_AST, dont_inherit=True)
-        last: Any = tree.body.pop() if tree.body and isinstance(tree.body[-1], ast.Expr) else None
-        names = self._main.__dict__
-        exec(compile(tree, name, "exec", dont_inherit=True), names)
-        if last is None:
-            return None
-        expression = ast.Expression(last.value)
-        return eval(compile(expression, name, "eval", dont_inherit=True), names)
+        if not returns:
+            return _pickle_value(make_bundles(value))
+        if value is None or _pickle_shown(value)[0] == "repr":
+            return _pickle_value((make_bundles(value), []))
+        return _pickle_value((make_bundles(None), [value]))
 
 
 def _load_call(call: Call, parts: Sequence[memoryview]) -> Any:
@@ -290,10 +330,8 @@ def _print_exception(
 
 
 def _find_below(traceback: TracebackType | None) -> TracebackType | None:
-    """Return the part of a traceback below this module; None without frames below."""
-    while (
-        traceback is not None and traceback.tb_frame.f_code.co_filename == main.__code__.co_filename
-    ):
+    """Return the part of a traceback below mcjax-launch's frames; None without frames below."""
+    while traceback is not None and find_owner(traceback.tb_frame.f_code.co_filename) == OURS:
         traceback = traceback.tb_next
     return traceback
 

@@ -92,9 +92,13 @@ class ToRank(Message):
 
 
 class CallReady(ToRank):
-    """Order to make the call in the file that `get_call_path` names."""
+    """Order to make the call in the file that `get_call_path` names.
+
+    `ranks` are those that make it; None for all.
+    """
 
     number: int
+    ranks: tuple[int, ...] | None = None
 
 
 class EndCalls(ToAgent, ToRank):
@@ -123,6 +127,7 @@ class Call(Nested):
         cell: name of the text to run in `__main__`, which is one of `sources`, after the keyword
             arguments have become names there; "" for a function.
         shows: True if a cell returns what to show of its value (`hook/shown.py`), not the value.
+        returns: True if a cell that shows also returns its value, which is not shown then.
         is_last: True if the rank's program ends with the call, and as the function ends.
 
     """
@@ -135,6 +140,7 @@ class Call(Nested):
     sizes: tuple[int, ...]
     cell: str = ""
     shows: bool = False
+    returns: bool = False
     is_last: bool = False
     first_folders: tuple[str, ...] = ()
 

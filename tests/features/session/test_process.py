@@ -247,8 +247,8 @@ def test_function_without_a_file_needs_cloudpickle() -> None:
 def test_lambda_needs_cloudpickle(tmp_path: Path) -> None:
     path = script(tmp_path, GUARD, " mcjax_launch.run(lambda: 1)")
     last = python(path).stderr.splitlines()[-1]
-    assert last.startswith("mcjax_launch.LaunchError: run: <lambda> cannot be pickled (")
-    assert last.endswith("); cloudpickle may be able to: pip install cloudpickle")
+    assert last.startswith("mcjax_launch.LaunchError: run: <lambda> cannot be pickled: ")
+    assert last.endswith("; cloudpickle may be able to: pip install cloudpickle")
 
 
 # --- what it takes, and leaves ---

@@ -1,7 +1,9 @@
 """`mcjax_launch.session`: ranks that stay and make calls, without JAX."""
 
 import asyncio
+import contextlib
 import gc
+import io
 import os
 import signal
 import subprocess
@@ -129,6 +131,14 @@ def test_echoed_output_is_shown_before_a_call_returns(capsys: pytest.CaptureFixt
             assert shown.out.count("x") == 2
 
 
+def test_output_follows_the_standard_output_of_the_moment() -> None:
+    text = io.StringIO()
+    ranks = session(processes=1, echo=True)
+    with ranks, contextlib.redirect_stdout(text):
+        ranks.exec("print('redirected')")
+    assert text.getvalue() == "[0] redirected\n"
+
+
 def test_large_values_come_behind_an_unfinished_line(capsys: pytest.CaptureFixture[str]) -> None:
     with session(processes=2, echo=True, quiet=True) as ranks:
         for _ in range(3):
@@ -244,6 +254,64 @@ def test_call_that_cannot_be_packed_changes_nothing(shared: mcjax_launch.Session
 
 
 @pytest.mark.parametrize(
+    ("args", "kwargs", "message"),
+    [
+        (3, {}, r"args: 3 is not a list or tuple; write \(3,\)"),
+        ("ab", {}, r"args: 'ab' is not a list or tuple; write \('ab',\)"),
+        ((), 3, r"kwargs: 3 is not a dict; write \{'name': 3\}"),
+    ],
+)
+def test_arguments_of_a_wrong_kind_are_refused(
+    shared: mcjax_launch.Session, called: Any, args: Any, kwargs: Any, message: str
+) -> None:
+    with pytest.raises(TypeError, match=message):
+        shared.run(called.times, args, kwargs)
+
+
+LOCK = threading.Lock()
+
+
+def uses_a_lock() -> None:
+    LOCK.acquire()
+
+
+@pytest.mark.parametrize(
+    ("function", "args", "what", "cure"),
+    [
+        (len, (1, LOCK), r"args\[1\], an argument of len,", "create it inside len"),
+        (lambda: LOCK, (), "LOCK, which <lambda> uses,", "create it inside <lambda>"),
+    ],
+)
+def test_what_cannot_be_pickled_is_named(
+    shared: mcjax_launch.Session, function: Any, args: Any, what: str, cure: str
+) -> None:
+    pytest.importorskip("cloudpickle")
+    why = "cannot be pickled: cannot pickle '_thread.lock' object"
+    with pytest.raises(LaunchError, match=f"^run: {what} {why}; {cure}, in the ranks$"):
+        shared.run(function, args)
+
+
+def test_value_that_does_not_unpickle_here_names_its_rank(
+    shared: mcjax_launch.Session, tmp_path: Any
+) -> None:
+    (tmp_path / "far.py").write_text("class Far: pass")
+    text = f"import sys\nsys.path.append({str(tmp_path)!r})\nimport far\nfar.Far()"
+    why = "returned in rank 2 cannot be unpickled here: ModuleNotFoundError: No module named 'far'"
+    with pytest.raises(LaunchError, match=why):
+        shared.exec(text, ranks=2)
+
+
+def test_fork_that_comes_back_from_a_call_is_no_rank(shared: mcjax_launch.Session) -> None:
+    fork = "import os, warnings\nwarnings.simplefilter('ignore')\nchild = os.fork()\nos.getpid()"
+    pids = shared.exec(fork)
+    assert shared.exec("os.getpid()") == pids
+    assert shared.exec("os.waitpid(child, 0)[1]") == [0, 0, 0]
+    with pytest.raises(CallFailed, match="rank 1 raised ZeroDivisionError"):
+        shared.exec("os.fork()\n1 / 0", ranks=1)
+    assert shared.exec("os.getpid()") == pids
+
+
+@pytest.mark.parametrize(
     ("text", "message"),
     [
         ("os.kill(os.getpid(), 9)", "rank 1 failed: killed by SIGKILL"),
@@ -259,7 +327,8 @@ def test_rank_that_ends_ends_the_session(text: str, message: str) -> None:
                 f"import os, sys, time\n{text} if os.environ['JAX_PROCESS_ID'] == '1' else 0"
             )
         assert raised.value.result.root_cause is not None
-        with pytest.raises(JobFailed, match=message):
+        over = rf"^the session is over: {message}.*; restart\(\) starts new ranks, without"
+        with pytest.raises(JobFailed, match=over):
             ranks.exec("1")
         ranks.restart()
         assert ranks.exec("1") == [1, 1, 1]
@@ -433,6 +502,23 @@ def test_garbage_ends_its_ranks(jobs: Jobs, called: Any) -> None:
     del ranks
     gc.collect()
     eventually(lambda: not jobs.left(), 10)
+
+
+@pytest.mark.parametrize("end", ["", "1 / 0"])
+def test_end_of_a_program_ends_its_open_session_without_a_word(jobs: Jobs, end: str) -> None:
+    code = f"""
+import mcjax_launch
+ranks = mcjax_launch.session(processes=2, initialize=False)
+ranks.exec("1")
+{end}
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert done.stdout == "" and "mcjax" not in done.stderr
+    assert (done.stderr.splitlines() or ["nothing"])[-1] in (
+        "nothing",
+        "ZeroDivisionError: division by zero",
+    )
+    assert not jobs.left()
 
 
 def test_killed_caller_leaves_no_session(jobs: Jobs) -> None:

@@ -171,7 +171,8 @@ def test_call_reaches_its_ranks_whenever_they_are_ready(host: Host) -> None:
     submit(host, 1, b"a call", (0, 2))
     assert Path(get_call_path(str(host.folder), 1)).read_bytes() == b"a call"
     programs = [early, add_program(host, 1), add_program(host, 2)]
-    assert [program.sent for program in programs] == [[CallReady(1)], [], [CallReady(1)]]
+    ready = CallReady(1, (0, 2))
+    assert [program.sent for program in programs] == [[ready], [], [ready]]
 
 
 def test_interrupt_reaches_the_ranks_that_still_make_this_call(

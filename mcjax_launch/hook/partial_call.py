@@ -1,0 +1,144 @@
+"""Refusal of programs that need the other ranks, in a call that only some ranks make.
+
+Such a program would wait for ranks that never run it: for 45 s on CPU devices, else for ever.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+
+from .spmd_program import needs_all_processes
+from .wrapping import wrap_like
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterator, Mapping, Sequence
+    from typing import Any
+
+
+class PartialCalls:
+    """Refuser of programs that need other ranks.
+
+    Args:
+        rank: this rank.
+        names: names of the values that cells define, for messages.
+
+    """
+
+    def __init__(self, rank: int, names: Mapping[str, object]) -> None:
+        self._rank = rank
+        self._names = names
+        self._only: Any = None  # JAX's setting of a thread: the ranks that make its call, or None
+
+    @contextlib.contextmanager
+    def among(self, ranks: Collection[int] | None) -> Iterator[None]:
+        """Refuse programs that need others than these ranks, in this thread; None for all."""
+        bridge: Any = sys.modules.get("jax._src.xla_bridge")
+        if ranks is None or bridge is None or not self._watch():
+            yield
+            return
+        devices = contextlib.nullcontext() if bridge._backends else _refuse_devices(bridge, ranks)
+        self._only.set_local(tuple(ranks))
+        try:
+            with devices:
+                yield
+        finally:
+            self._only.set_local(None)
+
+    def _watch(self) -> bool:
+        """Have JAX show its programs here before it runs them; return whether it can."""
+        if self._only is not None:
+            return True
+        try:
+            from jax._src.config import config_ext
+            from jax._src.interpreters import pxla
+
+            # With a new value of a setting that is part of the key, JAX looks the program up in
+            # Python, where it has been traced and compiled, instead of running it from C++.
+            only = config_ext.Config("mcjax_call", None, include_in_jit_key=True)
+            real = pxla.ExecuteReplicated.__call__
+        except (ImportError, AttributeError, TypeError):  # an unknown version of JAX
+            return False
+
+        def call(execution: Any, *args: Any) -> Any:
+            if only.value is not None:
+                self._check(execution, args, only.value)
+            return real(execution, *args)
+
+        pxla.ExecuteReplicated.__call__ = wrap_like(real, call)
+        self._only = only
+        return True
+
+    def _check(self, execution: Any, args: Sequence[Any], ranks: Collection[int]) -> None:
+        """Refuse a program that other ranks must run too.
+
+        Raises:
+            RuntimeError: the program is such a program.
+
+        """
+        try:
+            made = getattr(execution.out_handler, "out_shardings", None) or ()
+            shardings = [*made, *(getattr(arg, "sharding", None) for arg in args)]
+            places = _find_places(shardings)
+            is_refused = not {*ranks, self._rank}.issuperset(places) and needs_all_processes(
+                execution, args, places
+            )
+        except Exception:  # an unknown version of JAX
+            return
+        if is_refused:
+            raise RuntimeError(self._explain(str(execution.name), args, places, ranks))
+
+    def _explain(
+        self, program: str, args: Sequence[Any], places: Sequence[int], ranks: Collection[int]
+    ) -> str:
+        named = [
+            name
+            for name, value in self._names.items()
+            if not name.startswith("_") and any(value is arg for arg in args)
+        ]
+        what = " and ".join(named) or program
+        spans = "span" if len(named) > 1 else "spans"
+        instead = f", or use {named[0]}.addressable_data(0)" if named else ""
+        return (
+            f"{what} {spans} {_format(places)}, and this runs in {_format(ranks)} alone: run it in "
+            f"{_format(places)}{instead}"
+        )
+
+
+def _find_places(shardings: Sequence[Any]) -> list[int]:
+    """Return the process of each device of a program, in its order, by an array of the program."""
+    for sharding in shardings:
+        devices = getattr(sharding, "_device_assignment", None) or getattr(
+            sharding, "device_set", ()
+        )
+        if devices:
+            return [int(device.process_index) for device in devices]
+    return []
+
+
+@contextlib.contextmanager
+def _refuse_devices(bridge: Any, ranks: Collection[int]) -> Iterator[None]:
+    """Refuse a first use of devices, for which JAX waits until all ranks have come."""
+    real = bridge.backends
+
+    def backends() -> Any:
+        raise RuntimeError(
+            f"the first use of devices needs all ranks, and only {_format(ranks)} would come: "
+            "run jax.devices() in all ranks first"
+        )
+
+    bridge.backends = wrap_like(real, backends)
+    try:
+        yield
+    finally:
+        bridge.backends = real
+
+
+def _format(ranks: Collection[int]) -> str:
+    """Return ranks in words, such as `rank 0` or `ranks 0-3`."""
+    numbers = sorted(set(ranks))
+    if len(numbers) == 1:
+        return f"rank {numbers[0]}"
+    is_range = numbers == list(range(numbers[0], numbers[-1] + 1))
+    return f"ranks {f'{numbers[0]}-{numbers[-1]}' if is_range else ','.join(map(str, numbers))}"
