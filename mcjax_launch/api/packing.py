@@ -106,12 +106,6 @@ def pack_cell(
     return _pack(name, head, _pickle_names(dict(values or {})))
 
 
-def pack_value(value: object) -> PackedCall:
-    """Pack a value for a call that runs, and receives it (`features/session/messages.py`)."""
-    parts = pickle_in_parts((None, (), {"value": value}), pickle.dumps)
-    return _pack("", Call((), {}, False, None, (), ()), parts)
-
-
 def _make_head(initializes: bool) -> Call:
     folders = tuple(os.path.abspath(folder) for folder in sys.path)
     library = os.path.dirname(os.__file__)

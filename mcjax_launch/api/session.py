@@ -19,6 +19,7 @@ from mcjax_launch.api.call_failed import (
 )
 from mcjax_launch.api.call_progress import CallProgress, Due
 from mcjax_launch.api.called_ranks import PROCESSES, CalledRanks
+from mcjax_launch.api.job import RunningJob
 from mcjax_launch.api.keywords import add_keywords
 from mcjax_launch.api.packing import PackedCall, pack_cell, pack_function
 from mcjax_launch.api.result import JobFailed
@@ -205,6 +206,11 @@ class Session:
     def processes(self) -> int:
         """Number of ranks."""
         return self._ranks.job.ranks
+
+    @property
+    def job(self) -> RunningJob:
+        """The job of the ranks, to send it signals; restart() begins another one."""
+        return self._ranks.job
 
     @property
     def is_over(self) -> bool:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from binascii import a2b_base64
 from collections import deque
 from collections.abc import Callable
 from typing import Any, Literal
@@ -13,7 +12,6 @@ from mcjax_launch.features.session.messages import (
     MAIN,
     NotSubmitted,
     Returned,
-    Sent,
     Waiting,
     unpickle,
 )
@@ -103,7 +101,6 @@ class RankValues:
 
     Attributes:
         on_answer: called with a rank whose answer is complete.
-        on_sent: called with a rank, and with a value that its running call has sent.
         on_answer_of_launcher: called with the launcher's answer to a question.
 
     """
@@ -111,8 +108,6 @@ class RankValues:
     def __init__(self) -> None:
         self.on_answer: Callable[[int], object] = lambda rank: None
         self.on_answer_of_launcher: Callable[[LauncherAnswer], object] = lambda answer: None
-        self.on_sent: Callable[[int, Any], object] = lambda rank, value: None
-        self._sent: dict[int, bytes] = {}  # pickled, and not complete
         self._decoder = Decoder(messages.ToLauncher)
         self._of_ranks: dict[int, Answer] = {}
 
@@ -122,10 +117,6 @@ class RankValues:
             match frame:
                 case messages.Started(rank):
                     self._of_ranks.pop(rank, None)  # that of an earlier process
-                case messages.FromHook(rank, Sent(text, more)):
-                    self._sent[rank] = self._sent.get(rank, b"") + a2b_base64(text)
-                    if not more:
-                        self.on_sent(rank, unpickle([self._sent.pop(rank)]))
                 case Waiting() | NotSubmitted():
                     self.on_answer_of_launcher(frame)
                 case messages.FromHook(rank, Returned() as told):

@@ -22,7 +22,7 @@ _REASONS = {
         "run it as a command, as in !mcjax-launch --check",
     ),
     **dict.fromkeys(
-        ("max_restarts", "min_hosts", "on_rank_failure"),
+        ("max_restarts", "on_rank_failure"),
         "%mcjax restart starts the ranks again, without their state",
     ),
     **dict.fromkeys(("pdb", "debugpy"), "an exception is shown with your frames, below the cell"),

@@ -1,8 +1,8 @@
 """Pytest plugin: tests marked `mcjax` run in the ranks of jobs, started once per job shape.
 
 A session without such tests imports little more than this file. With them, one of three plugins
-does the work, by where pytest runs: the Controller in the user's pytest, the InRank plugin in the
-pytest of each rank that it starts, and InPlace where the user runs pytest itself with mcjax-launch.
+does the work, by where pytest runs: the Controller in the user's pytest, RankTests in the pytest of
+each rank that it starts, and InPlace where the user runs pytest itself with mcjax-launch.
 """
 
 import os
@@ -11,8 +11,6 @@ import pytest
 
 from mcjax_launch.pytest_plugin import marks
 
-#: Under this name a rank's plugin is registered before the others are configured.
-IN_RANK = "mcjax-in-rank"
 _IN_PLACE = "mcjax-in-place"
 _COMPILED = "mcjax-compiled"
 
@@ -50,7 +48,7 @@ def pytest_configure(config: pytest.Config) -> None:
         "the test in this many JAX processes with this many CPU devices each, after initialize(); "
         "a list of processes parametrizes the test",
     )
-    in_rank = config.pluginmanager.hasplugin(IN_RANK)
+    in_rank = config.pluginmanager.hasplugin(marks.IN_RANK)
     if not in_rank and "MCJAX_JOB_ID" in os.environ and "JAX_NUM_PROCESSES" in os.environ:
         from mcjax_launch.pytest_plugin.in_place import InPlace
 
@@ -65,7 +63,7 @@ def pytest_configure(config: pytest.Config) -> None:
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Register a Controller if tests are marked and this is the user's pytest."""
     marked = [item for item in items if item.get_closest_marker(marks.NAME) is not None]
-    if marked and not any(map(config.pluginmanager.hasplugin, (IN_RANK, _IN_PLACE))):
+    if marked and not any(map(config.pluginmanager.hasplugin, (marks.IN_RANK, _IN_PLACE))):
         from mcjax_launch.pytest_plugin.controller import Controller
 
         marks.check_options(config.option, marked)

@@ -1,182 +1,34 @@
-"""Plugin in the user's pytest: sends marked tests to their group, and reports the results."""
+"""Plugin in the user's pytest: makes a call of each marked test, and reports what became of it.
+
+For a marked test this replaces pytest's whole protocol, because its fixtures are set up in the
+ranks alone. Everything else, from collection to cache, is pytest's own and sees usual reports.
+"""
 
 import importlib
-import signal
+import re
+import sys
 import time
 import warnings
-from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping, Sequence
-from functools import partial
+from collections.abc import Callable, Generator, Iterator, Sequence
 from typing import Any
 
 import pytest
 from _pytest.runner import CallInfo
+from _pytest.skipping import evaluate_xfail_marks, xfailed_key
 
-from mcjax_launch.api.result import Result
+from mcjax_launch.api import CallFailed, JobFailed, LaunchError
 from mcjax_launch.jax_messages.line_classifier import without_noise
-from mcjax_launch.jax_messages.lost_peer import says_ended_by_jax
 from mcjax_launch.options.kinds import parse_duration
 from mcjax_launch.pytest_plugin import marks
 from mcjax_launch.pytest_plugin.compiled import CompiledPrograms
-from mcjax_launch.pytest_plugin.groups import RankGroup, RankGroups, StartFailed
-from mcjax_launch.pytest_plugin.merge import EarlyEnd, merge_reports
-from mcjax_launch.pytest_plugin.progress import Early, RanksProgress, TimeLimit
-from mcjax_launch.ranks import format_ranks
+from mcjax_launch.pytest_plugin.in_rank import NotCollected, Ran, TestFailed
+from mcjax_launch.pytest_plugin.ranks import NotStarted, RanksByShape, TimedOut
 
-# --- tests that were ended before all ranks were through ---
-
-_MOST_CRASHING_S = 3.0
-_ABORTED = 128 + signal.SIGABRT
-_MOST_LINES = 100
-_USERS = "  > "
-_IDLE = " pluggy/"  # as our own calls are hidden
-# The calls below a test or a fixture, in faulthandler's dump.
-_BELOW = ("/_pytest/", "/pluggy/", "/mcjax_launch/pytest_plugin/")
-
-
-def end_early(
-    group: RankGroup, progress: RanksProgress, early: Early, read_rest: Callable[[], object]
-) -> EarlyEnd:
-    """End the group's job, and return the account of a test that is ended early.
-
-    Args:
-        group: the group whose ranks run the test.
-        progress: progress of the test.
-        early: reason to end the test.
-        read_rest: reads and records the remaining messages of the ranks.
-
-    """
-    output = {rank: group.read_output(rank) for rank in progress.reports}
-    if early is Early.CRASHED:
-        return _end_after_crash(group, progress, output, read_rest)
-    running, hints = progress.running, early is Early.TIMED_OUT
-    was = "were" if len(running) > 1 else "was"
-    if hints and progress.limit is not None:
-        limit = progress.limit
-        what = f"{was} still running after {round(limit.seconds, 1):g} s ({limit.source})"
-    else:
-        what = f"{was} still running {progress.grace_s:.1f} s later, and {was} ended"
-    return EarlyEnd(
-        "Timeout",
-        f"{format_ranks(running)} {what}",
-        frozenset(running),
-        what,
-        by_itself=False,
-        seconds=progress.seconds,
-        sections=[
-            ("stacks, innermost call first", select_stacks(group.request_stacks(), hints=hints))
-        ],
-        output={rank: output[rank] for rank in running},
-    )
-
-
-def _end_after_crash(
-    group: RankGroup,
-    progress: RanksProgress,
-    output: dict[int, tuple[str, ...]],
-    read_rest: Callable[[], object],
-) -> EarlyEnd:
-    """Return an account of a test that a crashed rank has ended; end the group's job."""
-    seconds, running, gone = progress.seconds, progress.running, tuple(progress.gone)
-    group.send(None)  # ranks that have finished the test can save their coverage
-    result = group.wait_for_result(_MOST_CRASHING_S)
-    read_rest()  # the first rank to end may have sent messages that are still unread
-    unfinished = progress.reports.keys() - progress.done
-    printed = {rank: group.read_output(rank) for rank in output}
-    rank, why = find_rank_to_blame(result, gone, unfinished, printed)
-    ranks = {ended.rank: ended for ended in result.ranks}
-    said = select_last_lines(f"{ranks[rank].stdout}\n{ranks[rank].stderr}")
-    told = {*running, rank}
-    return EarlyEnd(
-        "Crashed",
-        f"rank {rank} crashed: {why}",
-        frozenset([rank]),
-        "crashed",
-        by_itself=True,
-        seconds=seconds,
-        sections=[(f"last output of rank {rank}", said)],
-        output={number: text for number, text in output.items() if number in told},
-    )
-
-
-def find_rank_to_blame(
-    result: Result,
-    gone: Sequence[int],
-    unfinished: Collection[int],
-    output: Mapping[int, Iterable[str]],
-) -> tuple[int, str]:
-    """Return the rank to blame for a crash, and words for its end.
-
-    Args:
-        result: result of the job.
-        gone: ranks whose processes ended first.
-        unfinished: the ranks that did not finish the test.
-        output: each rank's output in the test, which pytest captures before the launcher.
-
-    """
-    ranks = {ended.rank: ended for ended in result.ranks}
-    cause = result.root_cause
-    failed = [ended.rank for ended in result.ranks if ended.outcome == "failed"]
-    if cause is not None and cause.rank is not None:
-        failed.insert(0, cause.rank)
-    # The launcher counts ranks that JAX aborted as failed, but not a rank that exited with 0.
-    left = [rank for rank in (*gone, *sorted(unfinished)) if ranks[rank].exit_status == 0]
-    own = [
-        rank
-        for rank in failed
-        if not says_ended_by_jax("".join(output[rank]))
-        and not (left and ranks[rank].exit_status == _ABORTED)
-    ]
-    some = left if left and (not own or own[0] not in gone) else own or failed or gone
-    rank = some[0]
-    if ranks[rank].exit_status == 0:
-        return rank, "exit status 0, as by os._exit(0)"
-    alike = cause.ranks if cause is not None and cause.rank == rank else ()
-    same = f" ({format_ranks(alike)} did)" if len(alike) > 1 else ""
-    return rank, ranks[rank].message + same
-
-
-def select_last_lines(text: str) -> list[str]:
-    """Return a rank's last lines, without pytest's calls below the test in faulthandler's dump."""
-    kept = []
-    below = False
-    for line in without_noise(text.splitlines())[0]:
-        is_call = line.startswith("  File ")
-        below = is_call and (below or any(folder in line for folder in _BELOW))
-        if not below and not line.startswith("Extension modules: "):
-            kept.append(line)
-    return "\n".join(kept[-_MOST_LINES:]).strip().splitlines()
-
-
-def select_stacks(said: Sequence[str], *, hints: bool) -> list[str]:
-    """Return the launcher's account of the ranks' stacks, without ranks that are idle.
-
-    An idle rank waits for the next test.
-
-    Args:
-        said: lines of the launcher, of which the first is a title.
-        hints: True to keep the lines that may explain a hang.
-
-    """
-    parts: list[list[str]] = []
-    for line in said[1:]:
-        if line.startswith("  ") and parts:
-            parts[-1].append(line)
-        elif not line.startswith("hint: ") or (hints and " -x " not in line):
-            parts.append([line])
-    return [line for part in parts for line in _shorten_stack(*part)]
-
-
-def _shorten_stack(name: str, *calls: str) -> Iterator[str]:
-    """Yield a stack down to the test's own calls, or one line about all ranks."""
-    users = [at for at, call in enumerate(calls, 1) if call.startswith(_USERS)]
-    if users or not (calls and _IDLE in calls[0]):
-        yield name.removesuffix(":").partition(" (pid ")[0] + ":" if calls else name
-        yield from calls[: max(users, default=None)]
-
-
-# --- the controller ---
-# For a marked test this replaces pytest's whole protocol, because its fixtures are set up in the
-# ranks alone. Everything else, from collection to cache, is pytest's own and sees usual reports.
+_STRICT = "[XPASS(strict)]"
+_RAISED = f"raised {TestFailed.__module__}.{TestFailed.__qualname__}: "
+# Lines of a crash: faulthandler's, of which the launcher tells the user's.
+_DUMPED = ("|   File ", "| Extension modules: ")
+Reports = list[pytest.TestReport]
 
 
 class Controller:
@@ -184,11 +36,10 @@ class Controller:
 
     def __init__(self, config: pytest.Config, compiled: CompiledPrograms) -> None:
         self._config = config
-        self._groups = RankGroups(config, self._list_files, compiled)
+        self._ranks = RanksByShape(config, self._list_files, compiled)
         self._after: dict[pytest.Item, pytest.Item] = {}
         self._of_shape: dict[marks.Shape, list[pytest.Item]] = {}
-        self._of_pytest_timeout: dict[str, float] = {}
-        self._warned: set[tuple[Any, ...]] = set()
+        self._began = 0.0  # of the running test
         # A worker of pytest-xdist does not know what it will be given.
         self._is_worker = hasattr(config, "workerinput")
 
@@ -208,7 +59,7 @@ class Controller:
         try:
             return (yield)
         finally:
-            self._groups.close()
+            self._ranks.close()
 
     def _list_files(self, shape: marks.Shape) -> Sequence[str]:
         return list(dict.fromkeys(str(item.path) for item in self._of_shape.get(shape, ())))
@@ -222,117 +73,178 @@ class Controller:
             return None
         item.ihook.pytest_runtest_logstart(nodeid=item.nodeid, location=item.location)
         following = nextitem if self._is_worker else self._after.get(item)
-        for report in [*self._run_in_ranks(item, following, marked), *_tear_down(item, nextitem)]:
+        for report in [*self._run(item, following, marked), *_tear_down(item, nextitem)]:
             item.ihook.pytest_runtest_logreport(report=report)
         item.ihook.pytest_runtest_logfinish(nodeid=item.nodeid, location=item.location)
         return True
 
-    def _run_in_ranks(
+    def _run(
         self, item: pytest.Item, following: pytest.Item | None, marked: marks.Marked
-    ) -> list[pytest.TestReport]:
-        limit = self._choose_limit(item, marked)
+    ) -> Reports:
+        """Run a test in its ranks; return its reports, of the first rank that has failed."""
+        limit_s, source = self._choose_limit(item, marked)
+        self._began = time.monotonic()
+        ranks = self._ranks.get(marked.shape)
         try:
-            group = self._groups.get_ready_group(marked.shape)
-        except StartFailed as failure:
-            what, *why = failure.args
-            nothing = RanksProgress(range(marked.shape.processes), limit, 0)
-            told = EarlyEnd("NotStarted", what, frozenset(), "", True, 0, [("why", why)], {})
-            return merge_reports(item, nothing, told)
-        progress = RanksProgress(range(marked.shape.processes), limit, time.monotonic())
-        ended = None
-        try:
-            group.send((item.nodeid, item.location, _count_shared_nodes(item, following)))
-            early = self._wait(group, progress)
-            if early is not None:
-                rest = partial(self._read_rest, group, progress)
-                ended = end_early(group, progress, early, rest)
-        except BaseException:  # Ctrl-C: the ranks may be anywhere
-            self._groups.replace(group)
-            raise
-        if ended is not None:
-            self._groups.replace(group)
-        elif following is None and not self._is_worker:
-            self._groups.retire(marked.shape)
-        if progress.exit is not None:
-            pytest.exit(*progress.exit)
-        return merge_reports(item, progress, ended)
+            ran = ranks.run(item.nodeid, _count_shared_nodes(item, following), limit_s)
+        except NotStarted as error:
+            return self._fail(item, "setup", f"the ranks could not be started: {error}")
+        except TimedOut as error:
+            still = f"the ranks were still running after {limit_s:g} s ({source})"
+            return self._fail(item, "call", still, ("stacks", "\n".join(error.stacks)))
+        except CallFailed as error:
+            return self._report_failure(item, error, marked.shape.processes)
+        except JobFailed as error:
+            lines = error.result.root_cause.lines[1:] if error.result.root_cause else ()
+            return self._fail(
+                item, "call", error.result.message, ("job", _join_without_dump(lines))
+            )
+        except LaunchError as error:
+            return self._fail(item, "call", str(error))
+        finally:
+            if following is None and not self._is_worker:
+                self._ranks.retire(marked.shape)
+        return self._restore(ran[0])
 
-    def _wait(self, group: RankGroup, progress: RanksProgress) -> Early | None:
-        """Wait until all ranks have finished the test, or there is a reason to end it early."""
-        while not progress.complete:
-            now = time.monotonic()
-            early = progress.find_reason_to_end(now)
-            if early is not None:
-                return early
-            deadline = progress.deadline
-            for rank, message in group.receive(None if deadline is None else deadline - now):
-                self._on_message(rank, message, progress)
-        return None
+    def _report_failure(self, item: pytest.Item, error: CallFailed, count: int) -> Reports:
+        found = {each.rank: each.exception for each in error.errors}
+        for rank, exception in found.items():
+            if isinstance(exception, pytest.exit.Exception):
+                pytest.exit(exception.msg, exception.returncode)
+            if isinstance(exception, KeyboardInterrupt):
+                pytest.exit(f"KeyboardInterrupt in rank {rank}", pytest.ExitCode.INTERRUPTED)
+            if isinstance(exception, NotCollected):
+                return self._fail(
+                    item, "setup", f"rank {rank} did not collect this test: {exception}"
+                )
+        ran = {
+            rank: exception.ran
+            for rank, exception in found.items()
+            if isinstance(exception, TestFailed)
+        }
+        if not ran:
+            return self._fail(item, "call", "\n".join([str(error), *error.__notes__]))
+        told = _describe_ranks(error)
+        first = min(ran, key=lambda rank: (get_precedence(ran[rank]), ran[rank].ended))
+        if get_precedence(ran[first]) == _SKIPPED and len(ran) < count:
+            told = told.replace("failed: Skipped: ", "skipped: ")
+            return self._fail(item, "call", f"the ranks disagree: {told}, the others passed")
+        reports = self._restore(ran[first])
+        for report in reports:
+            if not report.passed:
+                report.sections = [
+                    (f"{name}, rank {first}", _clean(s)) for name, s in report.sections
+                ]
+            if report.failed:
+                report.sections.insert(0, ("ranks", told))
+                _name_rank(report, first)
+        return reports
 
-    def _read_rest(self, group: RankGroup, progress: RanksProgress) -> None:
-        while messages := group.receive(0):
-            for rank, message in messages:
-                self._on_message(rank, message, progress)
+    def _fail(self, item: pytest.Item, when: Any, text: str, *sections: tuple[str, str]) -> Reports:
+        """Return the reports of a test that has failed in no rank's own words."""
+        item.stash[xfailed_key] = evaluate_xfail_marks(item)
 
-    def _on_message(
-        self, rank: int, message: tuple[str, Any] | None, progress: RanksProgress
-    ) -> None:
-        match message:
-            case None:
-                progress.gone.append(rank)
-            case "done", _:
-                progress.done.add(rank)
-            case "report", data:
-                hook = self._config.hook
-                report = hook.pytest_report_from_serializable(config=self._config, data=data)
-                progress.record_report(rank, report, time.monotonic())
-            case "limit", seconds:
-                progress.set_limit(seconds, time.monotonic())
-            case "warning", warning if warning not in self._warned:  # once for all ranks
-                self._warned.add(warning)
-                self._warn(*warning)
-            case "exit", how:
-                progress.exit = progress.exit or how
-                progress.troubled.append(rank)
+        def fail() -> None:
+            raise pytest.fail.Exception(text, pytrace=False) from None
 
-    def _warn(
-        self, category: tuple[str, str], text: str, filename: str, lineno: int, nodeid: str
-    ) -> None:
-        """Report a rank's warning to pytest as one of this process."""
-        module, name = category
-        try:
-            message = getattr(importlib.import_module(module), name)(text)
-        except Exception:  # the class cannot be imported here, or takes other arguments
-            message = UserWarning(f"{name}: {text}")
-        shown = warnings.WarningMessage(message, type(message), filename, lineno)
-        told = {"warning_message": shown, "when": "runtest", "nodeid": nodeid, "location": None}
-        self._config.hook.pytest_warning_recorded.call_historic(kwargs=told)
+        failed = _make_report(item, when, fail)
+        failed.sections += sections
+        failed.duration = time.monotonic() - self._began
+        return [failed, _make_report(item, "teardown", lambda: None)]  # JUnit's file needs both
+
+    def _restore(self, ran: Ran) -> Reports:
+        """Return the reports of a rank; report its warnings to pytest as those of this process."""
+        hook = self._config.hook
+        reports = [
+            hook.pytest_report_from_serializable(config=self._config, data=data)
+            for data in ran.reports
+        ]
+        for module, name, text, file, line in ran.warned:
+            try:
+                message = getattr(importlib.import_module(module), name)(text)
+            except Exception:  # the class cannot be imported here, or takes other arguments
+                message = UserWarning(f"{name}: {text}")
+            shown = warnings.WarningMessage(message, type(message), file, line)
+            told = {"warning_message": shown, "when": "runtest", "location": None}
+            told["nodeid"] = reports[0].nodeid if reports else ""
+            hook.pytest_warning_recorded.call_historic(kwargs=told)
+        return reports
 
     # --- limits ---
 
-    def _choose_limit(self, item: pytest.Item, marked: marks.Marked) -> TimeLimit | None:
-        own = _read_own_limit(self._config, marked)
-        outer = self._of_pytest_timeout.get(item.nodeid)
-        if outer is not None and (not own.seconds or outer < own.seconds):
-            return TimeLimit(outer, "pytest-timeout")
-        return own if own.seconds else None
+    def _choose_limit(self, item: pytest.Item, marked: marks.Marked) -> tuple[float, str]:
+        """Return the seconds that a test may take, 0 for no limit, and what has set that."""
+        own, source = marked.timeout_s, "timeout of the mark"
+        if own is None:
+            source = "mcjax_timeout"
+            try:
+                own = parse_duration(self._config.getini(source))
+            except ValueError as error:
+                raise pytest.UsageError(f"{source}: {error}") from None
+        outer = _get_pytest_timeout(item)
+        if outer is not None and (not own or outer < own):
+            return outer, "pytest-timeout"
+        return own, source
 
     @pytest.hookimpl(optionalhook=True, tryfirst=True)
-    def pytest_timeout_set_timer(self, item: pytest.Item, settings: Any) -> object:
-        """Record pytest-timeout's limit, and keep its timer from starting in this process."""
-        if item.get_closest_marker(marks.NAME) is None:
-            return None
-        self._of_pytest_timeout[item.nodeid] = settings.timeout
-        return True
+    def pytest_timeout_set_timer(self, item: pytest.Item) -> object:
+        """Keep pytest-timeout's timer from starting in this process."""
+        return None if item.get_closest_marker(marks.NAME) is None else True
 
 
-def _read_own_limit(config: pytest.Config, marked: marks.Marked) -> TimeLimit:
-    if marked.timeout_s is not None:
-        return TimeLimit(marked.timeout_s, "timeout of the mark")
-    try:
-        return TimeLimit(parse_duration(config.getini("mcjax_timeout")), "mcjax_timeout")
-    except ValueError as error:
-        raise pytest.UsageError(f"mcjax_timeout: {error}") from None
+def _get_pytest_timeout(item: pytest.Item) -> float | None:
+    """Return pytest-timeout's limit for a test, in seconds; None without one."""
+    get_settings = getattr(sys.modules.get("pytest_timeout"), "_get_item_settings", None)
+    if get_settings is None or not item.config.pluginmanager.hasplugin("timeout"):
+        return None
+    limit: float | None = get_settings(item).timeout
+    return limit or None
+
+
+_FAILED, _XFAILED, _XPASSED, _SKIPPED = range(4)
+
+
+def get_precedence(ran: Ran) -> int:
+    """Return which of several ranks' outcomes counts; a test fails as expected if one rank does."""
+    found = []
+    for data in ran.reports:
+        if data["outcome"] == "failed":
+            strictly = str(data["longrepr"]).startswith(_STRICT)
+            found.append(_XPASSED if strictly else _FAILED)
+        elif data["outcome"] == "skipped":
+            found.append(_XFAILED if "wasxfail" in data else _SKIPPED)
+    return min(found)
+
+
+def _describe_ranks(error: CallFailed) -> str:
+    """Return how ranks have failed, and where others wait for them, in a line for each."""
+    told, _, _ = str(error).replace(_RAISED, "failed: ").partition(", which JAX cannot abandon")
+    return re.sub(r"; (?=ranks? \d)", "\n", told)
+
+
+def _name_rank(report: pytest.TestReport, rank: int) -> None:
+    """Put the rank before the message shown in the short summary and in JUnit's file."""
+    crash = getattr(report.longrepr, "reprcrash", None)
+    if crash is not None:
+        crash.message = f"rank {rank}: {crash.message}"
+
+
+def _join_without_dump(lines: Sequence[str]) -> str:
+    """Return lines of the launcher as text, without a crash's dump among a rank's last lines."""
+    kept = [line for line in lines if not line.strip().startswith(_DUMPED)]
+    return "\n".join(kept)
+
+
+def _clean(text: str) -> str:
+    """Return output without JAX's lines that have no value for the user."""
+    lines, hidden = without_noise(text.splitlines())
+    return text if not hidden else "".join(f"{line}\n" for line in lines)
+
+
+def _make_report(item: pytest.Item, when: Any, act: Callable[[], object]) -> pytest.TestReport:
+    call = CallInfo.from_call(act, when=when)
+    report: pytest.TestReport = item.ihook.pytest_runtest_makereport(item=item, call=call)
+    return report
 
 
 def _count_shared_nodes(item: pytest.Item, following: pytest.Item | None) -> int:
@@ -345,8 +257,7 @@ def _count_shared_nodes(item: pytest.Item, following: pytest.Item | None) -> int
 
 def _tear_down(item: pytest.Item, nextitem: pytest.Item | None) -> Iterator[pytest.TestReport]:
     """Tear down fixtures of earlier tests that ran in this process; yield a report on a failure."""
-    call = CallInfo.from_call(
-        lambda: item.session._setupstate.teardown_exact(nextitem), when="teardown"
-    )
-    if call.excinfo is not None:
-        yield item.ihook.pytest_runtest_makereport(item=item, call=call)
+    setup: Any = item.session._setupstate
+    report = _make_report(item, "teardown", lambda: setup.teardown_exact(nextitem))
+    if not report.passed:
+        yield report

@@ -9,6 +9,8 @@ from mcjax_launch.options import kinds
 from mcjax_launch.ranks import format_count
 
 NAME = "mcjax"
+#: Under this name a rank's plugin is registered before the others are configured.
+IN_RANK = "mcjax-in-rank"
 _PARAMETER = "_mcjax_processes"
 # Options that ranks cannot have, by pytest's internal names.
 _REFUSED = {"usepdb": "--pdb", "trace": "--trace", "setuponly": "--setup-only"}

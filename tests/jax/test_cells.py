@@ -451,28 +451,31 @@ def test_tab_completes_in_every_cell(jobs: Jobs) -> None:
     """In those of the ranks by their names, in others as without the extension."""
     client = pytest.importorskip("jupyter_client")
     pytest.importorskip("ipykernel")
-    manager, kernel = client.manager.start_new_kernel()
     printed: list[str] = []
 
     def hear(message: Any) -> None:
         printed.extend(message["content"].get("text", "").splitlines())
 
-    def complete(code: str) -> list[str]:
-        matches: list[str] = kernel.complete(code, reply=True)["content"]["matches"]
-        return matches
+    async def main() -> None:
+        manager, kernel = await client.manager.start_new_async_kernel()
 
-    try:
-        for cell in ("%load_ext mcjax_launch", "%mcjax -n 2 -d 1", "%%mcjax\ntheirs = 3"):
-            kernel.execute_interactive(cell, output_hook=hear)
-        assert complete("import os\nos.getpi") == ["getpid"]
-        assert complete("%%mcjax\nthei") == ["theirs"]
-        assert complete("%%mcjax 0\ny = theirs.bit_le") == ["theirs.bit_length"]
-        assert complete("%%mcj") == ["%%mcjax"]
-        kernel.execute_interactive("print('after', flush=True)", output_hook=hear)
-    finally:
-        kernel.stop_channels()
-        manager.shutdown_kernel()
-        kernel.context.destroy(linger=0)
+        async def complete(code: str) -> list[str]:
+            matches: list[str] = (await kernel.complete(code, reply=True))["content"]["matches"]
+            return matches
+
+        try:
+            for cell in ("%load_ext mcjax_launch", "%mcjax -n 2 -d 1", "%%mcjax\ntheirs = 3"):
+                await kernel.execute_interactive(cell, output_hook=hear)
+            assert await complete("import os\nos.getpi") == ["getpid"]
+            assert await complete("%%mcjax\nthei") == ["theirs"]
+            assert await complete("%%mcjax 0\ny = theirs.bit_le") == ["theirs.bit_length"]
+            assert await complete("%%mcj") == ["%%mcjax"]
+            await kernel.execute_interactive("print('after', flush=True)", output_hook=hear)
+        finally:
+            kernel.stop_channels()
+            await manager.shutdown_kernel()
+
+    asyncio.run(main())
     assert printed == ["2 ranks run: %mcjax -n 2 -d 1", "after"]
 
 

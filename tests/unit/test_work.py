@@ -32,7 +32,6 @@ from mcjax_launch.features.preload.agent.import_server import Importer
 from mcjax_launch.hook import spmd_program
 from mcjax_launch.jax_messages import known_errors, line_classifier, lost_peer, tracebacks
 from mcjax_launch.job import hosts, placeholders
-from mcjax_launch.pytest_plugin import controller
 from mcjax_launch.ranks import parse_ranges
 from mcjax_launch.runs.rank_run import Verdict
 from mcjax_launch.runs.spmd import ProgramCode
@@ -350,11 +349,6 @@ def diagnose(text: str) -> None:
         find(text)
 
 
-def report_test(text: str) -> None:
-    controller.select_last_lines(text)
-    controller.select_stacks(text.splitlines(), hints=True)
-
-
 LOOPS: dict[str, Callable[[bytes], object]] = {
     "a message in small pieces": lambda data: decode(data, 100),
     "a message in big pieces": lambda data: decode(data, 1 << 16),
@@ -373,7 +367,6 @@ TEXTS: dict[str, Callable[[str], object]] = {
     "a program's text": show_code,
     "a compiled program": lambda text: spmd_program.exchanges(text, [0, 1]),
     "diagnosis": diagnose,
-    "reports": report_test,
     "a hosts file": lambda text: hosts.parse_file(text, "hosts", 1),
     "a list of hosts": lambda text: hosts.parse_list(text, 1),
     "ranks": parse_ranges,

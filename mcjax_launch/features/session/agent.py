@@ -121,8 +121,6 @@ class HostCalls(AgentPart):
                 hook.send(EndCalls())
         elif isinstance(said.message, Returned):
             self._return(said, said.message)
-        else:  # a value of a call that runs
-            self.agent.link.send(said)
 
     def on_hook_loss(self, hook: HookConnection) -> None:
         """Forget a program that has ended."""

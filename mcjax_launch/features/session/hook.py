@@ -18,7 +18,6 @@ import io
 import os
 import pickle
 import signal
-from binascii import b2a_base64
 
 from ...hook.cells import Cells
 from ...hook.partial_call import PartialCalls
@@ -26,7 +25,7 @@ from ...wire import hook_environ
 from ...wire.line import AgentLine
 from ...wire.source_lines import OURS, find_owner
 from . import messages as session
-from .messages import CallReady, Ready, Returned, Sent, ToRank, pickle_in_parts, unpickle
+from .messages import CallReady, Ready, Returned, ToRank, pickle_in_parts, unpickle
 
 TYPE_CHECKING = False  # as typing's own, without importing it
 if TYPE_CHECKING:
@@ -36,8 +35,6 @@ if TYPE_CHECKING:
 
     from .messages import Buffer, Call, MainFile
 
-# Characters of a message: the agent drops longer lines than 4 MiB.
-_MOST_SENT = 1 << 20
 # Packages that the caller lacks, or shall not start to show a value.
 _ONLY_HERE = ("__main__", session.MAIN, "jax", "jaxlib")
 
@@ -69,7 +66,6 @@ class CallServer:
         if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
             signal.signal(signal.SIGINT, self._on_interrupt)
         _show_tracebacks()
-        session.send, session.receive = self._send_value, self._receive_value
         self._line.send(Ready())
         while isinstance(order := self._line.receive(ToRank), CallReady):
             if self._serve(order):
@@ -129,19 +125,6 @@ class CallServer:
         except Exception:
             parts = []
         self._line.send(Returned(number, "raised", session.list_sizes(parts), failure))
-
-    def _send_value(self, value: object) -> None:
-        text = b2a_base64(pickle.dumps(value), newline=False).decode()
-        for at in range(0, len(text), _MOST_SENT):
-            self._line.send(Sent(text[at : at + _MOST_SENT], at + _MOST_SENT < len(text)))
-
-    def _receive_value(self) -> Any:
-        order = self._line.receive(ToRank)
-        if not isinstance(order, CallReady):
-            raise EOFError("no further value follows")
-        _, parts = session.read_call(session.get_call_path(self._folder, order.number))
-        _, _, values = unpickle(parts)
-        return values["value"]
 
     def _write(self, number: int, parts: Sequence[Buffer]) -> None:
         """Write a result to the file that the agent reads.

@@ -8,10 +8,7 @@ line that says what a rank must know first.
     caller      Submit, Interrupt, EndCalls         a socket without a name; a file with each Submit
     launcher    raw bytes, then MakeCall            or Interrupt, EndCalls; to the hosts' agents
     agent       CallReady, EndCalls                 to the program of each rank
-    rank        Ready, Sent, Returned               the result's file beside it
-
-A call that runs may exchange values with the caller (`send` and `receive`): those for the rank come
-as calls.
+    rank        Ready, Returned                     the result's file beside it
 """
 
 from __future__ import annotations
@@ -36,9 +33,6 @@ NAME = "session"
 MAIN = "__mp_main__"
 #: The main file that this rank is importing; "" if it is not.
 importing = ""
-#: In a rank: sends a value to the caller, and waits for one, from the main thread.
-send: Callable[[object], None]
-receive: Callable[[], Any]
 
 # Each part begins at a multiple of this, so that JAX can use arrays in it without a copy.
 _ALIGNMENT = 64
@@ -227,13 +221,6 @@ def get_result_path(folder: str, rank: str, number: int) -> str:
 
 class Ready(HookMessage):
     """Notice that the rank's program can make calls."""
-
-
-class Sent(HookMessage):
-    """Part of a pickled value for the caller, in base64; the last if not `more`."""
-
-    text: str
-    more: bool
 
 
 class Returned(HookMessage):

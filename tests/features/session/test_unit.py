@@ -3,7 +3,6 @@
 import os
 import pickle
 import resource
-from binascii import b2a_base64
 from collections.abc import Generator, Iterator
 from itertools import chain, islice
 from pathlib import Path
@@ -28,7 +27,6 @@ from mcjax_launch.features.session.messages import (
     MakeCall,
     Ready,
     Returned,
-    Sent,
     Waiting,
     get_call_path,
     get_result_path,
@@ -291,13 +289,3 @@ def test_ranks_that_wait_for_others_are_told_with_what_they_are_in() -> None:
     part._report_waiting(stacks)
     [told] = frames.Decoder().feed(b"".join(written))
     assert told == Waiting((0, 2), ("at train.py:12", "in JAX's exit barrier"))
-
-
-def test_value_that_a_running_call_sends_arrives_whole() -> None:
-    text = b2a_base64(pickle.dumps(("word", 7)), newline=False).decode()
-    found: list[tuple[int, object]] = []
-    values = RankValues()
-    values.on_sent = lambda rank, value: found.append((rank, value))
-    for part, more in ((text[:8], True), (text[8:], False)):
-        values.feed(memoryview(frames.encode_message(FromHook(2, Sent(part, more)))))
-    assert found == [(2, ("word", 7))]
