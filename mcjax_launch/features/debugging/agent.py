@@ -23,7 +23,6 @@ from .messages import (
     NAME,
     DebuggerMessage,
     DebuggerResumed,
-    DebuggerSwitches,
     FromDebugger,
     ReplyToDebugger,
     TerminalGranted,
@@ -124,8 +123,6 @@ class Terminals(AgentPart):
         if terminal is None:
             terminal = self._terminals[hook.pid] = _Terminal(hook, self._loop)
         self._report(terminal, message)
-        if isinstance(message, DebuggerSwitches):  # its further output can wait
-            self._loop.forget(terminal.ours)
 
     def on_hook_loss(self, hook: HookConnection) -> None:
         """Report that the process of a debugger is gone."""

@@ -5,29 +5,19 @@ from collections.abc import Sequence
 from signal import SIGCONT, SIGWINCH
 
 from mcjax_launch.features.debugging.messages import (
+    JOB_ENDS,
     NAME,
-    DebuggerMessage,
     DebuggerQuits,
     DebuggerReply,
     DebuggerResumed,
     DebuggerStopped,
-    DebuggerSwitches,
     FromDebugger,
     ReplyToDebugger,
     TerminalGranted,
     TerminalRefused,
     TerminalSize,
 )
-from mcjax_launch.features.debugging.queue import (
-    DebugQueue,
-    Effects,
-    Grant,
-    HasToWait,
-    Reclaim,
-    Refuse,
-    StillSteps,
-    StoppedDebugger,
-)
+from mcjax_launch.features.debugging.turns import StoppedDebugger, Turns
 from mcjax_launch.features.debugging.user_terminal import UserTerminal, is_in_background
 from mcjax_launch.job.plan import Plan, Rank
 from mcjax_launch.launcher.part import DebuggerDisplay, JobLauncher, LauncherPart
@@ -77,7 +67,7 @@ class Debugging(LauncherPart, DebuggerDisplay):
         launcher.debuggers = self
         self._console = launcher.console
         self._state = launcher.state
-        self._queue = DebugQueue()
+        self._turns = Turns()
         self._terminal: UserTerminal | None = None
         self._links: dict[int, AgentConnection] = {}  # by rank that has stopped
         self._cut: dict[int, bool] = {}  # by rank: whether more of its output is to come
@@ -104,34 +94,47 @@ class Debugging(LauncherPart, DebuggerDisplay):
         elif isinstance(message, FromDebugger):
             self._links[message.rank] = link
             self._cut[message.rank] = message.cut
-            effects = self._decide_effects(message.rank, message.pid, message.message, now)
-            self._perform(effects, now)
+            self._on_debugger(message, now)
 
-    def _decide_effects(self, rank: int, pid: int, message: DebuggerMessage, now: float) -> Effects:
-        match message:
+    def _on_debugger(self, said: FromDebugger, now: float) -> None:
+        match said.message:
             case DebuggerStopped(where, reason):
-                stopped = StoppedDebugger(rank, pid, where, reason)
-                if self.launcher.front.standby is not None:
-                    return [self._pass_breakpoint(stopped)]
-                if not self._queue.ended and (why := self._explain_refusal()):
-                    said = f"no terminal for the debugger at {where}: {why}; {_WHAT_HELPS}"
-                    return [Refuse(stopped, said)]
-                return self._queue.on_debugger_stop(stopped)
+                self._on_stop(StoppedDebugger(said.rank, said.pid, where, reason), now)
             case DebuggerResumed(steps):
-                return self._queue.on_debugger_resume(rank, pid, now, steps=steps)
-            case DebuggerSwitches(other):
-                return self._queue.switch_to(other)
-            case DebuggerQuits(where) if not self._queue.ended:
-                self.launcher.stop(quit_debugger(self._format_rank(rank), where))
-        return []
+                if self._turns.resume(said.rank, said.pid, now, steps=steps):
+                    self._begin_next_turn(now)
+            case DebuggerQuits(where) if not self._turns.has_ended:
+                self.launcher.stop(quit_debugger(self._format_rank(said.rank), where))
 
-    def _pass_breakpoint(self, stopped: StoppedDebugger) -> Refuse:
+    def _on_stop(self, stopped: StoppedDebugger, now: float) -> None:
+        """Give a debugger that has stopped the terminal, or refuse it, or let it wait."""
+        if self.launcher.front.standby is not None:
+            self._pass_breakpoint(stopped)
+        elif self._turns.has_ended:
+            self._reply(stopped, TerminalRefused(JOB_ENDS))
+        elif why := self._explain_refusal():
+            said = f"no terminal for the debugger at {stopped.where}: {why}; {_WHAT_HELPS}"
+            self._reply(stopped, TerminalRefused(said))
+        else:
+            before = self._turns.active
+            if self._turns.add(stopped):
+                self._grant(stopped, now, again=before is not None)
+            else:
+                self._say(f"{self._describe_stop(stopped)} too: it waits for its turn")
+
+    def _begin_next_turn(self, now: float) -> None:
+        if (following := self._turns.begin_next()) is not None:
+            self._grant(following, now)
+        else:
+            self._reclaim(now)
+
+    def _pass_breakpoint(self, stopped: StoppedDebugger) -> None:
         """Let a rank of a detached job go on; say so once for each breakpoint."""
         reason = f"breakpoint at {stopped.where} passed: {_NO_TERMINAL}"
         if stopped.where not in self._passed:
             self._passed.add(stopped.where)
             self._console.say(reason)
-        return Refuse(stopped, reason, passes=True)
+        self._reply(stopped, TerminalRefused(reason, passes=True))
 
     def _explain_refusal(self) -> str:
         if self._terminal is not None:
@@ -142,7 +145,7 @@ class Debugging(LauncherPart, DebuggerDisplay):
 
     def _show_output(self, link: AgentConnection, data: bytes) -> None:
         """Show what a debugger has written."""
-        if self._queue.ended:
+        if self._turns.has_ended:
             return
         self._unwritten[link] = self._unwritten.get(link, 0) + len(data)
         if self._terminal is not None:
@@ -151,8 +154,8 @@ class Debugging(LauncherPart, DebuggerDisplay):
     def on_agent_loss(self, link: AgentConnection, now: float) -> None:
         """Remove the debuggers of an agent that is gone, with its ranks."""
         for rank, its_link in self._links.items():
-            if its_link is link:
-                self._perform(self._queue.on_rank_end(rank), now)
+            if its_link is link and self._turns.remove(rank):
+                self._begin_next_turn(now)
 
     # --- the user's keys ---
 
@@ -162,7 +165,7 @@ class Debugging(LauncherPart, DebuggerDisplay):
         if _SUSPEND_KEY in keys and self._terminal is not None:
             self._terminal.suspend()
         keys = keys.replace(_STACKS_KEY, b"").replace(_SUSPEND_KEY, b"")
-        active = self._queue.active
+        active = self._turns.active
         if active is not None and keys:
             self._links[active.rank].send_bytes(NAME, active.rank, keys)
 
@@ -174,42 +177,25 @@ class Debugging(LauncherPart, DebuggerDisplay):
             self._terminal.resume()
 
     def _send_terminal_size(self) -> None:
-        active = self._queue.active
+        active = self._turns.active
         if self._terminal is not None and active is not None:
             self._links[active.rank].send(TerminalSize(*self._terminal.size))
 
     def show(self, lines: Sequence[str]) -> bool:
         """Show lines to a user who debugs; return False if no debugger has the terminal."""
-        if self._terminal is None or self._queue.active is None:
+        if self._terminal is None or self._turns.active is None:
             return False
         said = "".join(map(self._console.format_own_line, lines))
         self._terminal.say(said.encode("utf-8", "replace"))
         return True
 
-    # --- effects ---
+    # --- the terminal ---
 
-    def _perform(self, effects: Effects, now: float) -> None:
-        for effect in effects:
-            match effect:
-                case Grant():
-                    self._grant(effect, now)
-                case Refuse(stopped, reason, passes):
-                    self._reply(stopped, TerminalRefused(reason, passes))
-                case HasToWait(stopped):
-                    self._say(
-                        f"{self._describe_stop(stopped)} too: "
-                        f"type `rank {stopped.rank}` to go there"
-                    )
-                case StillSteps(stopped):
-                    name = self._format_rank(stopped.rank)
-                    self._say(f"{name} is still stepping, and may need the other ranks for that")
-                case Reclaim():
-                    self._reclaim(now)
-
-    def _grant(self, grant: Grant, now: float) -> None:
+    def _grant(self, stopped: StoppedDebugger, now: float, *, again: bool = False) -> None:
+        """Give a debugger the terminal; `again`: it had it before a step."""
         self._state.pause.begin(now)
-        self._lend(grant.stopped)
-        self._answer(grant)
+        self._lend(stopped)
+        self._answer(stopped, again=again)
 
     def _lend(self, stopped: StoppedDebugger) -> None:
         """Lend the terminal at standard input."""
@@ -223,20 +209,18 @@ class Debugging(LauncherPart, DebuggerDisplay):
         self._console.hold()
         self._terminal.lend()
 
-    def _answer(self, grant: Grant) -> None:
+    def _answer(self, stopped: StoppedDebugger, *, again: bool) -> None:
         """Send a debugger the grant of the terminal, and show the rank's kept output.
 
         Show the user which debugger has the terminal, unless the debugger had it before.
         """
         assert self._terminal is not None
-        stopped, others = grant.stopped, self._queue.others
         self._terminal.say(self._console.pop_aside(stopped.rank, cut=self._cut[stopped.rank]))
-        if not grant.again:
+        if not again:
             self._say(self._describe_stop(stopped))
-            if others:
-                waits = "wait" if len(others) > 1 else "waits"
-                go = f"type `rank {others[0]}` to go there"
-                self._say(f"{format_ranks(others)} {waits} too: {go}")
+            if others := self._turns.waiting_ranks:
+                wait = "wait for their" if len(others) > 1 else "waits for its"
+                self._say(f"{format_ranks(others)} {wait} turn")
             self._say_limits()
         self._send_terminal_size()
         self._reply(stopped, TerminalGranted(os.environ.get("TERM", "dumb")))
@@ -285,15 +269,19 @@ class Debugging(LauncherPart, DebuggerDisplay):
     @property
     def deadline(self) -> float | None:  # type: ignore[override]
         """Time until which a debugger that steps keeps the terminal; None if none steps."""
-        return self._queue.deadline
+        return self._turns.deadline
 
     def expire(self, now: float) -> None:
-        """Let other debuggers have the terminal, if the deadline has come."""
-        self._perform(self._queue.expire(now), now)
+        """Let other debuggers have the terminal, if a step takes too long."""
+        if self.deadline is not None and now >= self.deadline:
+            self._begin_next_turn(now)
 
     def on_stop(self, now: float) -> None:
         """End all debugging, because the ranks are ended."""
-        self._perform(self._queue.end(), now)
+        for stopped in self._turns.end():
+            self._reply(stopped, TerminalRefused(JOB_ENDS))
+        if self._turns.active is not None:
+            self._begin_next_turn(now)
 
     def close(self, now: float) -> None:
         """Restore the terminal for good."""

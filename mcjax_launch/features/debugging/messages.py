@@ -29,12 +29,6 @@ class DebuggerResumed(DebuggerMessage):
     steps: bool = False
 
 
-class DebuggerSwitches(DebuggerMessage):
-    """Request to give the terminal to another rank's debugger until the user comes back."""
-
-    rank: int
-
-
 class DebuggerQuits(DebuggerMessage):
     """Notice that the user has left the debugger, and so ends the job."""
 
@@ -56,7 +50,7 @@ JOB_ENDS = "no terminal for a debugger: the job is ending"
 
 
 class TerminalRefused(DebuggerReply):
-    """Refusal of the terminal; or, after a DebuggerSwitches, of the switch.
+    """Refusal of the terminal.
 
     `passes`: the program goes on as if it had no breakpoint there, and `reason` was printed.
     """

@@ -292,23 +292,20 @@ def test_leaving_the_debugger_ends_the_job(start: START, keys: str) -> None:
     assert terminal.is_as_it_was
 
 
-def test_user_switches_between_stopped_ranks(start: START) -> None:
+def test_stopped_ranks_take_their_turns(start: START) -> None:
     terminal = start("-n 3", PROGRAM, "012")
-    first = terminal.until(" stopped at ")[-1]
-    others = [rank for rank in "012" if rank != first]
-    for _ in others:
-        terminal.until(" too: type `rank ")
-    for rank in others:
-        terminal.type(f"rank {rank}\r")
-        terminal.until(f"mcjax-launch: rank {rank} stopped at ")
+    order = [terminal.until(" stopped at ")[-1]]
+    for _ in range(2):
+        terminal.until(" too: it waits for its turn\r\n")
+    terminal.answer(PROMPT, "c")
+    for others in ("rank {} waits for its turn\r\n", ""):
+        terminal.until("mcjax-launch: rank ")
+        order.append(terminal.until(" stopped at ")[0])
+        if others:
+            [last] = {"0", "1", "2"} - set(order)
+            terminal.until(others.format(last))
         terminal.answer(PROMPT, "rank, value")
-        terminal.until(f"({rank}, {40 + int(rank)})")
-        terminal.until(PROMPT)
-    terminal.type("rank 9\r")
-    assert "rank 9 has not stopped; stopped ranks: " in terminal.until(PROMPT)
-    terminal.type(f"rank {first}\r")
-    terminal.until(f"mcjax-launch: rank {first} stopped at ")
-    for _ in range(3):
+        terminal.until(f"({order[-1]}, {40 + int(order[-1])})")
         terminal.answer(PROMPT, "c")
     assert terminal.finish() == 0
     for rank in "012":
@@ -336,9 +333,6 @@ print("met", rank)
     terminal.type("until 9\r")
     terminal.until("-> meet()")
     terminal.answer(PROMPT, "n")
-    terminal.until(
-        "mcjax-launch: rank 0 is still stepping, and may need the other ranks for that\r\n"
-    )
     terminal.until("mcjax-launch: rank 1 stopped at ")
     terminal.answer(PROMPT, "c")
     terminal.until("mcjax-launch: rank 0 stopped at ")
@@ -412,14 +406,11 @@ def test_leaving_one_of_several_post_mortems_ends_the_job(start: START) -> None:
     terminal = start("-n 3 --pdb", "raise ValueError('bad batch')\n")
     first = terminal.until(" failed at ")[-1]
     for _ in range(2):
-        terminal.until(" too: type `rank ")
-    other = (int(first) + 1) % 3
-    terminal.answer(PROMPT, f"rank {other}")
-    terminal.until(f"mcjax-launch: rank {other} failed at ")
+        terminal.until(" too: it waits for its turn")
     terminal.answer(PROMPT, "q")
     assert terminal.finish() == 1
     end = terminal.shown[terminal._seen :]
-    assert re.search(rf"rank {other} (?:failed|first): ValueError: bad batch\r\n", end)
+    assert re.search(rf"(?:rank {first}|\d ranks) failed: ValueError: bad batch\r\n", end)
     assert " failed at " not in end
     assert terminal.is_as_it_was
 

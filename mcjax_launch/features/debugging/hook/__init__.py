@@ -26,10 +26,6 @@ if TYPE_CHECKING:
 # Characters of an exception's message.
 _MOST_REASON = 300
 _PROMPTS = ("(Pdb) ", "(jdb) ")
-_HELP_ON_RANK = """rank N
-
-Go to rank N's debugger, if rank N has stopped too.
-"""
 
 
 class Debuggers(DebuggerPart):
@@ -64,9 +60,6 @@ class Debuggers(DebuggerPart):
         cls.set_trace = self._wrap_set_trace(cls.set_trace)
         cls.interaction = self._wrap_interaction(cls.interaction, _locate_interaction)
         cls.message = self._wrap_message(cls.message)
-        cls.do_rank = self._make_rank_command(
-            lambda this: this.print_stack_entry(this.stack[this.curindex])
-        )
 
     def _patch_ipython(self, debugger: Any) -> None:
         """Patch IPython's debugger, which examines its terminal when it is made."""
@@ -97,7 +90,6 @@ class Debuggers(DebuggerPart):
         """Patch the debugger of `jax.debug.breakpoint()`, which runs in the middle of a program."""
         cls = debugger.CliDebugger
         cls.run = self._wrap_interaction(cls.run, _locate_jax_debugger)
-        cls.do_rank = self._make_rank_command(lambda this: this.print_context())
 
     def on_failure(self, error: BaseException, traceback: TracebackType) -> None:
         """Let the user examine the exception that has ended the program."""
@@ -202,21 +194,6 @@ class Debuggers(DebuggerPart):
         """End the job, because the user has left a debugger, unless another debugger started it."""
         if self._terminal.is_outermost:
             self._terminal.quit(where)
-
-    def _make_rank_command(self, show_place: Callable[[Any], None]) -> Callable[..., Any]:
-        """Return the command `rank N`; `show_place` prints the position when the user is back."""
-
-        def do_rank(this: Any, arg: str) -> Any:
-            if not arg.isdecimal():  # a name in the program
-                return this.default(this.lastcmd)
-            if refused := self._terminal.lend_to_rank(int(arg)):
-                print("***", refused, file=this.stdout)
-            else:
-                show_place(this)
-            return None
-
-        do_rank.__doc__ = _HELP_ON_RANK
-        return do_rank
 
 
 def _has_its_own_input(debugger: Any) -> bool:

@@ -19,7 +19,6 @@ from ..messages import (
     DebuggerReply,
     DebuggerResumed,
     DebuggerStopped,
-    DebuggerSwitches,
     TerminalGranted,
     TerminalRefused,
 )
@@ -99,22 +98,6 @@ class Terminal:
         """True if a single debugger has it, not also a debugger that the first one has started."""
         return self._depth == 1
 
-    def lend_to_rank(self, rank: int) -> str:
-        """Lend the terminal to another rank's debugger, and wait until the user comes back.
-
-        Returns:
-            the reason for a refusal; "" when the user has come back.
-
-        """
-        assert self._held is not None
-        _flush()
-        try:
-            terminal, _ = self._ask(DebuggerSwitches(rank))
-        except TerminalDenied as refused:
-            return str(refused)
-        os.close(terminal)  # this process has it already
-        return ""
-
     def quit(self, where: str) -> None:
         """End the job as the user wants: give the terminal up, and wait for the end."""
         self._restore()
@@ -131,7 +114,7 @@ class Terminal:
         finally:
             os.close(terminal)
 
-    def _ask(self, message: DebuggerStopped | DebuggerSwitches) -> tuple[int, str]:
+    def _ask(self, message: DebuggerStopped) -> tuple[int, str]:
         """Wait for the terminal; return its descriptor, for the caller to close, and its TERM.
 
         Raises:
