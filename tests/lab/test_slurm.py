@@ -129,7 +129,7 @@ def test_batch_script_passes_its_input_on(jobs: Jobs, cluster: Cluster, tmp_path
     options = ["--num-hosts", 2, "--engine-option", f"--input={tmp_path}/in", "--stdin"]
     submit(cluster, tmp_path, *options, "cat")
     cluster.idle()
-    assert (tmp_path / "job.out").read_text() == "[1 jh2] from a file\n"
+    assert (tmp_path / "job.out").read_text() == "[0 jh1] from a file\n"
 
 
 def submit(cluster: Cluster, folder: Path, *options: object) -> str:

@@ -1,4 +1,4 @@
-"""--preload on real hosts over real ssh: imported once on each, for all attempts."""
+"""--preload on real hosts over real ssh: imported once on each, in each attempt."""
 
 from pathlib import Path
 
@@ -31,6 +31,5 @@ def test_the_ranks_of_each_attempt_are_forked(jobs: Jobs, lab: Lab, tmp_path: Pa
     words = ["-v", "-d", 1, "--preload", "jax", *restarts, "--sync", program, program]
     ended = lab.run(jobs, "jh1:2,jh2:2", *words)
     assert ended.status == 0, ended.stderr
-    assert ended.report.count("forked after importing jax in") == 2
-    assert ended.report.count(" forked again") == 2  # from what had been imported
+    assert ended.report.count("forked after importing jax in") == 4
     assert sum("attempt" in line for line in ended.stdout.splitlines()) == 8
