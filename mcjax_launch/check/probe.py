@@ -33,16 +33,11 @@ _ACCELERATORS = ("cuda12", "cuda13", "cuda14", "rocm60", "rocm7", "rocm10")
 PACKAGES = (
     *("jax", "jaxlib", "libtpu", "jax-metal"),
     *(f"jax-{name}-{part}" for name in _ACCELERATORS for part in ("plugin", "pjrt")),
-    *("nvidia-nccl-cu12", "nvidia-nccl-cu13", "nvidia-nccl-cu14"),
 )
-_NVIDIA_SMI = (
-    *("nvidia-smi", "--query-gpu=index,name,driver_version,memory.free,memory.total"),
-    "--format=csv,noheader,nounits",
-)
+_NVIDIA_SMI = (*("nvidia-smi", "--query-gpu=index,name", "--format=csv,noheader,nounits"),)
 _NVIDIA_SMI_S = 8.0
-# Bytes of each device, and how often they are added up; fewer for CPUs, which share their memory.
-_SMALL = 1 << 10, 20
-_LARGE, _LARGE_ON_CPU = (64 << 20, 2), (16 << 20, 2)
+# Bytes of each device that are added up; fewer for CPUs, which share their memory.
+_MUCH, _MUCH_ON_CPU = 64 << 20, 16 << 20
 
 
 def report(**what: object) -> None:
@@ -90,12 +85,6 @@ def read_memory_kib() -> tuple[int, int]:
     return os.sysconf("SC_AVPHYS_PAGES") * page, os.sysconf("SC_PHYS_PAGES") * page
 
 
-def read_shm_kib() -> tuple[int, int]:
-    """Return the free and the whole size of /dev/shm, which NCCL uses, in KiB."""
-    shm = os.statvfs("/dev/shm")
-    return shm.f_bavail * shm.f_frsize >> 10, shm.f_blocks * shm.f_frsize >> 10
-
-
 def list_missing_folders() -> list[str]:
     """Return those of the job's working directories that this host lacks."""
     folders, _, _ = read_wanted()
@@ -134,16 +123,17 @@ def compute_checksums() -> dict[str, str]:
 
 
 def list_gpus() -> list[list[Any]]:
-    """Return number, model, driver, and free and whole memory in KiB of each GPU of this rank.
-
-    The memory is missing where it is unknown, as that of a part of a GPU is.
-    """
+    """Return number and model of each GPU of this rank."""
     if "JAX_NUM_CPU_DEVICES" in os.environ:  # the job uses none
         return []
-    try:
-        return _list_nvidia_gpus() or _list_amd_gpus()
-    except OSError:  # no nvidia-smi
-        return _list_amd_gpus()
+    import contextlib
+    import glob
+
+    with contextlib.suppress(OSError):  # there is no nvidia-smi
+        if found := _list_nvidia_gpus():
+            return found
+    devices = sorted(glob.glob("/dev/nvidia[0-9]*"))
+    return [[number, "NVIDIA GPU"] for number in range(len(devices))] or _list_amd_gpus()
 
 
 def _list_nvidia_gpus() -> list[list[Any]]:
@@ -159,12 +149,8 @@ def _list_nvidia_gpus() -> list[list[Any]]:
     except subprocess.TimeoutExpired:  # it cannot be killed while it waits for the driver
         asked.kill()
         return []
-    found: list[list[Any]] = []
-    for line in listed.splitlines():
-        number, name, driver, *sizes = line.split(", ")
-        memory = [int(size) << 10 for size in sizes if size.isdecimal()]  # not `[N/A]`
-        found.append([int(number), name, driver, *(memory if len(memory) == 2 else ())])
-    return found
+    lines = (line.split(", ") for line in listed.splitlines())
+    return [[int(number), name] for number, name in lines]
 
 
 def _read_text(path: str) -> str:
@@ -177,17 +163,11 @@ def _list_amd_gpus() -> list[list[Any]]:
 
     found: list[list[Any]] = []
     for folder in sorted(glob.glob("/sys/class/drm/card*/device/")):
-        try:
-            whole, used = (
-                int(_read_text(f"{folder}mem_info_vram_{which}")) >> 10
-                for which in ("total", "used")
-            )
-        except OSError:  # a GPU of another vendor
-            continue
-        name = "AMD GPU"
-        if os.path.exists(f"{folder}product_name"):
-            name = _read_text(f"{folder}product_name").strip() or name
-        found.append([len(found), name, "", whole - used, whole])
+        if os.path.exists(f"{folder}mem_info_vram_total"):  # else a GPU of another vendor
+            name = ""
+            if os.path.exists(f"{folder}product_name"):
+                name = _read_text(f"{folder}product_name").strip()
+            found.append([len(found), name or "AMD GPU"])
     return found
 
 
@@ -229,10 +209,7 @@ def count_kinds(found: Sequence[Any]) -> list[list[Any]]:
 #: What to find out about a host, by the name in the report.
 FACTS = {
     "packages": find_packages,
-    "cores": lambda: len(os.sched_getaffinity(0)),
-    "load": lambda: os.getloadavg()[0],
     "memory_kib": read_memory_kib,
-    "shm_kib": read_shm_kib,
     "missing": list_missing_folders,
     "sources": compute_checksums,
     "gpus": list_gpus,
@@ -257,30 +234,27 @@ def report_sum() -> None:
         if os.path.exists(os.environ.get(_SOCKET, ""))
         else os.environ["JAX_COORDINATOR_ADDRESS"],
         devices=count_kinds(mine),
-        slice=getattr(mine[0], "slice_index", 0),  # 0 if this jax does not know it
         import_s=imported - began,
         initialize_s=joined - imported,
         devices_s=found - joined,
-        internals=count_internals(),
+        missing_internals=find_missing_internals(),
     )
-    first = measure_sum(every, 4, 1)
+    first = measure_sum(every, 4)
     first_s = time.monotonic() - found
-    on_cpu = every[0].platform == "cpu"
     # The CPU devices of a process share its memory, so one device of each process is enough.
+    on_cpu = every[0].platform == "cpu"
     some = list({device.process_index: device for device in every}.values()) if on_cpu else every
-    large = measure_sum(some, *(_LARGE_ON_CPU if on_cpu else _LARGE))
-    report(first_s=first_s, sums=[first, measure_sum(some, *_SMALL), large])
+    report(first_s=first_s, sums=[first, measure_sum(some, _MUCH_ON_CPU if on_cpu else _MUCH)])
 
 
-def count_internals() -> dict[str, Any]:
-    """Return the number of JAX's internals that the hook uses, and those that this jax lacks."""
+def find_missing_internals() -> dict[str, str]:
+    """Return JAX's internals that the hook uses and this jax lacks, and what is lost with each."""
     if _PACKAGE not in sys.modules:
         return {}
     from importlib import import_module
 
     known = import_module(f"{_PACKAGE}.hook.jax_internals")
-    missing = {str(internal): internal.lost for internal in known.find_missing()}
-    return {"count": len(known.INTERNALS), "missing": missing}
+    return {str(internal): internal.lost for internal in known.find_missing()}
 
 
 def read_arguments() -> dict[str, Any]:
@@ -292,8 +266,8 @@ def read_arguments() -> dict[str, Any]:
     }
 
 
-def measure_sum(devices: list[Any], size: int, runs: int) -> dict[str, Any]:
-    """Add up arrays of `size` bytes, ones on the first device, twos on the next, ...; time it."""
+def measure_sum(devices: list[Any], size: int) -> dict[str, Any]:
+    """Add up arrays of `size` bytes, ones on the first device, twos on the next, ..."""
     import jax
     import numpy as np
     from jax.sharding import Mesh, NamedSharding, PartitionSpec
@@ -303,16 +277,10 @@ def measure_sum(devices: list[Any], size: int, runs: int) -> dict[str, Any]:
     column: Any = np.arange(1, len(devices) + 1, dtype=np.int32)[:, None]
     rows = np.broadcast_to(column, (len(devices), size // column.itemsize))
     numbers = jax.make_array_from_callback(rows.shape, spread, lambda index: rows[index])
-    add = jax.jit(lambda a: a.sum(0), out_shardings=whole).lower(numbers).compile()
-    times = []
-    for _ in range(runs):
-        began = time.perf_counter()
-        result = add(numbers)
-        result.block_until_ready()
-        times.append(time.perf_counter() - began)
+    result = jax.jit(lambda a: a.sum(0), out_shardings=whole)(numbers)
     values = np.asarray(result.addressable_data(0))
     ends = [int(values.min()), int(values.max())]
-    return {"devices": len(devices), "size": size, "values": ends, "seconds": min(times)}
+    return {"devices": len(devices), "size": size, "values": ends}
 
 
 if __name__ == "__main__":

@@ -15,13 +15,9 @@ from mcjax_launch.check import probe
 from mcjax_launch.check.judgement import (
     Judgement,
     ProbeOutput,
-    judge_gpus,
     judge_hosts,
-    judge_internals,
-    judge_mtls,
     judge_program,
     judge_reach,
-    judge_record,
     judge_silence,
     judge_sum,
     merge_findings,
@@ -129,10 +125,6 @@ def _run_job(
         *judge_silence([host.name for host in hosts if host.name not in by_host]),
         *judge_hosts(by_host),
         *(judge_program(by_host, program.name, _list_starts(job, hosts)) if program else ()),
-        *(judge_mtls(job, by_host) if by_host else ()),
-        *(() if job.uses_cpu else judge_gpus(by_host)),
-        *judge_internals(by_host),
-        *judge_record(by_host),
         *judge_sum([printed for _, printed in told], why_not),
     ]
 
@@ -144,8 +136,6 @@ def _parse_rank(rank: RankRun) -> ProbeOutput:
     if "now" in told and began is not None and came is not None:
         offset = told["now"] - time.time() + time.monotonic()  # of its clock from time.monotonic
         told["ahead_s"] = offset - came, offset - began
-    if rank.share.shared_gpus:
-        told["shared"] = rank.share.shared_gpus
     return told
 
 

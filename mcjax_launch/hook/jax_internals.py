@@ -105,7 +105,6 @@ INTERNALS = (
     Internal("jax._src.traceback_util", "_exclude_paths", _FRAMES),
     Internal("jax._src.profiler", "_profile_state.lock", _PROFILE),
     Internal("jax._src.debugger.cli_debugger", "CliDebugger.run", _BREAKPOINT),
-    Internal("jax._src.debugger.cli_debugger", "CliDebugger.print_context", _BREAKPOINT),
 )
 
 

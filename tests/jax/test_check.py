@@ -21,8 +21,6 @@ def test_check_passes_on_this_machine(jobs: Jobs, tmp_path: Path) -> None:
     assert data["passed"]
     assert found["initialize"].startswith("2 ranks joined at a private socket in ")
     assert found["sum"].startswith("10 over 4 devices, in ")
-    # Of the CPU devices of a process one takes part.
-    assert re.fullmatch(r"1 KB in .*, 16 MB in .*, from each of 2 devices", found["speed"])
     assert found["devices"] == "4 cpu"
     assert found["jax"].startswith(f"{version('jax')}, ")
 
@@ -63,4 +61,4 @@ def test_check_reports_ranks_that_cannot_be_placed(jobs: Jobs) -> None:
     ended = jobs.run("--check", "-n", 1, "--gpus-per-process", 999)
     assert ended.status == 1
     text = " ".join(ended.stdout.split())
-    assert "error sum host localhost: needs 999 GPUs for 1 rank" in text
+    assert "error sum host localhost: this host has no GPU that its ranks could use" in text
