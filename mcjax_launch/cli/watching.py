@@ -218,7 +218,7 @@ class Watcher:
             self._prepared = self._add_setup(self._prepared[0]), self._prepared[1]
 
     def _reap(self) -> None:
-        for run in (self._current, self._next):
+        for run in (self._next, self._current):  # the end of the present one may drop the next
             if run is None:
                 continue
             pid, status = os.waitpid(run.pid, os.WNOHANG)
