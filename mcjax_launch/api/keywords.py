@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 import inspect
+import typing
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -75,6 +77,12 @@ def get_default(keyword: str) -> object:
     return None if value == () else value
 
 
+@functools.cache
+def _get_types() -> dict[str, Any]:
+    """Return the keywords' types, of which `Keywords.__annotations__` has only the text."""
+    return typing.get_type_hints(Keywords)
+
+
 def add_keywords(function: Any, **defaults: object) -> Any:
     """Add all keywords to a function's signature, for help() and notebooks; return the function.
 
@@ -91,7 +99,7 @@ def add_keywords(function: Any, **defaults: object) -> Any:
         inspect.Parameter(
             name, kind, default=defaults.get(name, get_default(name)), annotation=annotation
         )
-        for name, annotation in Keywords.__annotations__.items()
+        for name, annotation in _get_types().items()
         if name not in known
     ]
     function.__signature__ = signature.replace(parameters=[*own, *more])

@@ -94,17 +94,18 @@ def parse_some_ranks(value: Any) -> Any:
 def split_profile(words: str) -> tuple[str, float]:
     """Divide `DIR[@D]` into the folder and D in seconds (10 if it is left out)."""
     folder, mark, after = words.rpartition("@")
-    if not mark or not after[:1].isdigit():
-        return words, PROFILE_AFTER_S
-    if not folder:
+    is_timed = bool(mark) and after[:1].isdigit()
+    if not is_timed:
+        folder = words
+    if not folder.strip(":@"):
         raise ValueError(f"{words!r} names no folder: write DIR or DIR@30s")
-    return folder, parse_duration(after)
+    return folder, parse_duration(after) if is_timed else PROFILE_AFTER_S
 
 
 def split_cache(value: str) -> tuple[str, int]:
     """Divide `DIR[:SIZE]` into the folder and the size in bytes (10 GiB if it is left out)."""
     folder, colon, size = value.rpartition(":")
-    if not colon or not size[:1].isdigit():
+    if not colon or os.sep in size:
         folder, size = value, _CACHE_SIZE
     found = re.fullmatch(r"(\d+(?:\.\d+)?)([KMGT])(?:i?B)?", size, re.IGNORECASE)
     kept = found and int(float(found[1]) * 1024 ** (1 + "KMGT".index(found[2].upper())))

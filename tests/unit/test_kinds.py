@@ -1,8 +1,11 @@
 """What options take: durations, sets of ranks, whole numbers."""
 
+import re
+
 import pytest
 
 from mcjax_launch.options import kinds
+from mcjax_launch.options.options import Options
 
 
 def test_durations_are_parsed() -> None:
@@ -75,3 +78,18 @@ def test_profile_value_needs_a_folder() -> None:
 def test_invalid_module_name_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match="is not the name of a module"):
         kinds.parse_modules(text)
+
+
+@pytest.mark.parametrize(
+    ("option", "value", "why"),
+    [
+        ("profile", ":", "':' names no folder"),
+        ("profile", "@5", "'@5' names no folder"),
+        ("compile_cache", "x:y", "'y' is not a size"),
+        ("compile_cache", "x:", "'' is not a size"),
+    ],
+)
+def test_likely_mistake_is_not_a_folder(option: str, value: str, why: str) -> None:
+    with pytest.raises(ValueError, match=re.escape(why)):
+        Options.declared[option].read(value)
+    assert Options.declared["compile_cache"].read("a:b/c") == "a:b/c"

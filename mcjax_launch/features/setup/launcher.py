@@ -1,5 +1,6 @@
 """Part of the launcher that has all hosts run a command before anything else is prepared there."""
 
+import re
 import shlex
 import time
 from collections import deque
@@ -31,6 +32,8 @@ _GATHER_S = scale_time(0.5)
 _MOST_LINES, _MOST_KINDS = 20, 3
 _LONGEST_COMMAND, _LONGEST_QUOTE = 60, 160
 _NOT_IN_PATH = "; name the command by its path, as a login's PATH is not read"
+# What a shell puts before its own errors: the number is of a line in the script around the command.
+_SHELLS_OWN = re.compile(r"^--setup: (?:line )?\d+: ")
 
 
 class HostProgress:
@@ -65,7 +68,10 @@ class HostProgress:
     def _add(self, lines: Iterable[bytes]) -> list[str]:
         # Of a row that was drawn several times the last state counts.
         shown = [line.rstrip(b"\r").rpartition(b"\r")[2] for line in lines]
-        texts = [format_one_line(line.decode("utf-8", "surrogateescape")) for line in shown]
+        texts = [
+            _SHELLS_OWN.sub("", format_one_line(line.decode("utf-8", "surrogateescape")))
+            for line in shown
+        ]
         self.lines += [text for text in texts if text.strip()]
         self.printed += len(texts)
         return texts
@@ -235,7 +241,9 @@ class SetupOfHosts(LauncherPart):
         assert host.ended is not None
         several = self.launcher.startup.hosts > 1 or not link.host.is_local
         what, status = _describe_status(host.ended), compute_exit_status(host.ended.status)
-        if not self._job.verbose:
+        # A single line of a single host is quoted below.
+        has_more = several or any(host.printed > 1 for host in failed.values())
+        if has_more and not self._job.verbose:
             on = f" on {format_names(names)}" if several else ""
             self._show_last_lines(failed, f"--setup failed{on}: {what}")
         quoted = f" ({cut_end(host.error, _LONGEST_QUOTE)})" if host.error else ""
