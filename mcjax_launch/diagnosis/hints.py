@@ -20,6 +20,8 @@ from mcjax_launch.runs.rank_run import RankRun
 from mcjax_launch.runs.state import RunState
 from mcjax_launch.wire.hook_messages import BackendStart
 
+# JAX's line that fails if no backend can be started (`jax/_src/xla_bridge.py`).
+_NO_BACKEND = "assert _default_backend is not None"
 _FAULTS = (signal.SIGSEGV, signal.SIGBUS, signal.SIGFPE, signal.SIGILL)
 # Consequences of different programs; a line on the programs says more.
 _OF_DIVERGENCE = (KnownError.OUT_OF_STEP, KnownError.KEY_NEVER_SET)
@@ -116,6 +118,11 @@ def _advise_in_context(run: RankRun, text: str) -> str:
         return ""
     if failure.exception == "EOFError" and "getpass" in failure.traceback:
         return KnownError.STDIN_EMPTY.hint
+    if failure.exception == "AssertionError" and _NO_BACKEND in failure.traceback + run.stderr:
+        return (
+            "JAX_PLATFORMS names only platforms that this jax has no plugin for: "
+            f'{failure.python} -m pip install "jax[cuda13]" for cuda, or leave out JAX_PLATFORMS'
+        )
     late = find_known_error(text) is KnownError.INITIALIZED_TOO_LATE
     if run.membership.joined_at is not None and (late or "should only be called once" in text):
         where = f" at {call.where}" if call is not None and call.where else ""

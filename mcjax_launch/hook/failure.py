@@ -162,7 +162,19 @@ def summarize_exception(
         summary = "".join(tb.format_exception_only(type(error), error)).strip()
     except Exception as problem:  # it cannot be printed
         summary = f"{name} (cannot be shown: {problem!r})"
+    summary = _add_notes(summary, error)
     return Raised(name, summary[:_MOST_TEXT], *_find_place(error, summary, traceback), inside)
+
+
+def _add_notes(summary: str, error: BaseException) -> str:
+    """Return an exception's text with the notes (`add_note`) of the user in its first line."""
+    notes = getattr(error, "__notes__", None)
+    firsts = (
+        [str(note).strip().partition("\n")[0] for note in notes] if isinstance(notes, list) else []
+    )
+    own = [note for note in firsts if note.strip("-") and "JAX has removed its" not in note]
+    first, newline, rest = summary.partition("\n")
+    return f"{first} ({'; '.join(own)}){newline}{rest}" if own else summary
 
 
 def _find_place(error: BaseException, text: str, traceback: TracebackType | None) -> Place:

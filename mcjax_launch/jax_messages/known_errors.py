@@ -124,6 +124,11 @@ class KnownError(enum.Enum):
         "Mesh(np.array(jax.devices()).reshape(...), ...), or make all devices one slice with "
         "--slices one (on GPUs that replaces the id of the NVLink fabric)",
     )
+    SAVE_UNFINISHED = (  # Python's thread pools refuse work while the program ends
+        ["cannot schedule new futures after"],
+        "work was left for threads when the program, or their pool, ended: if it is Orbax's save, "
+        "call wait_until_finished() of the checkpointer or manager before the end, or close() it",
+    )
     NO_GPU = (
         [
             *("no supported devices found for platform", "No visible GPU devices"),
@@ -145,8 +150,13 @@ class KnownError(enum.Enum):
 # Variables of other launchers: torchrun's, and those from which a program may take coordinates.
 _OF_TORCHRUN = re.compile(r"(LOCAL_|GROUP_)?RANK|(LOCAL_)?WORLD_SIZE|MASTER_(ADDR|PORT)")
 _OF_OTHERS = {
-    "process_id": "SLURM_PROCID SLURM_NODEID OMPI_COMM_WORLD_RANK PMI_RANK PMIX_RANK",
-    "num_processes": "SLURM_NTASKS SLURM_STEP_NUM_TASKS SLURM_NPROCS OMPI_COMM_WORLD_SIZE PMI_SIZE",
+    "process_id": "SLURM_PROCID SLURM_NODEID OMPI_COMM_WORLD_RANK PMI_RANK PMIX_RANK "
+    "NODE_RANK PROCESS_ID JAX_RANK KERAS_DISTRIBUTION_PROCESS_ID",
+    "num_processes": "SLURM_NTASKS SLURM_STEP_NUM_TASKS SLURM_NPROCS OMPI_COMM_WORLD_SIZE PMI_SIZE "
+    "NNODES NUM_PROCESSES JAX_WORLD_SIZE KERAS_DISTRIBUTION_NUM_PROCESSES",
+    "coordinator": "DISTRIBUTED_COORDINATOR KERAS_DISTRIBUTION_JOB_ADDRESSES",
+    "coordinator_host": "JAX_COORDINATOR_IP",
+    "coordinator_port": "JAX_COORDINATOR_PORT",
     "local_process_id": "SLURM_LOCALID OMPI_COMM_WORLD_LOCAL_RANK MPI_LOCALRANKID",
 }
 _PREFIXES_OF_OTHERS = ("SLURM_", "OMPI_", "PMI_", "PMIX_", "MPI_")
@@ -234,10 +244,10 @@ def advise_on_variable(text: str, line: str) -> str:
     bare = "jax.distributed.initialize() without arguments needs no variable"
     if _OF_TORCHRUN.fullmatch(name):
         return f"--env-style torch sets {name} and torchrun's other variables; {bare}"
-    if not name.startswith(_PREFIXES_OF_OTHERS):
-        return ""
     found = (placeholder for placeholder, names in _OF_OTHERS.items() if name in names.split())
     placeholder = next(found, "")
+    if not placeholder and not name.startswith(_PREFIXES_OF_OTHERS):
+        return ""
     how = f"-x {name}={{{placeholder}}} sets it; " if placeholder else ""
     return f"ranks have no {name}: {how}{bare}"
 

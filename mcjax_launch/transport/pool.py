@@ -183,6 +183,13 @@ def _make_failure(link: AgentConnection) -> Failure:
     return Failure(link.host, explain_missing_greeting(link), link.traceback)
 
 
+# Of a host that says nothing: its login has not come to the command.
+_NO_ANSWER = (
+    ": does a start-up file there read input, or start another shell (exec fish)? `ssh {host} true "
+    "< /dev/null` has to end; start the other shell only if the login is interactive"
+)
+
+
 class LinkState(Enum):
     """State of the connection to an agent."""
 
@@ -459,7 +466,7 @@ class AgentPool:
             self._close_early(link)
         elif state is LinkState.GREETING:
             last = "; ".join(filter(None, _find_explanation(link.get_last_lines()[-1:], link)))
-            last = last and f" ({last})"
+            last = f" ({last})" if last else _NO_ANSWER.format(host=link.host.login)
             limit_s = self._transport.get_greeting_limit_s(link.host)
             self._give_up_start(link, f"no answer within {limit_s:g} s{last}")
         elif link.said_bye:

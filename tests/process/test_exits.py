@@ -339,3 +339,10 @@ def test_exceptions_of_a_group_are_reported(run: Run) -> None:
         "inside: OSError: no shard 2",
     ]
     assert all(" in fetch" in line for line in lines)
+
+
+def test_notes_of_an_exception_are_in_the_summary(jobs: Jobs, tmp_path: Path) -> None:
+    text = "error = ValueError('bad')\nerror.add_note('batch 7\\nof 9')\nraise error\n"
+    (tmp_path / "program.py").write_text(text)
+    ended = jobs.run("-n", 1, tmp_path / "program.py")
+    assert ended.report.startswith("rank 0 failed: ValueError: bad (batch 7)\n")

@@ -67,6 +67,15 @@ def test_second_call_of_initialize_is_named(said: str) -> None:
     assert hint.startswith("hint: this process has called initialize() already at t.py:3: ")
 
 
+def test_platform_without_a_plugin_is_named() -> None:
+    told = failure(
+        "AssertionError", traceback="assert _default_backend is not None\nAssertionError"
+    )
+    [hint] = find_failure_hints(RankRun(0, "h", failure=told))
+    assert "JAX_PLATFORMS names only platforms that this jax has no plugin for" in hint
+    assert find_failure_hints(RankRun(0, "h", failure=failure("AssertionError"))) == []
+
+
 def test_getpass_needs_stdin() -> None:
     told = failure("EOFError", traceback="Traceback\n  File 'getpass.py'\nEOFError")
     run = RankRun(0, "h", failure=told)
@@ -79,6 +88,9 @@ VARIABLES = {
     (GETENV, "rank = int(os.environ.get('LOCAL_RANK'))"): "--env-style torch sets LOCAL_RANK ",
     (GETENV, "rank = int(args.rank)"): "",
     ("KeyError: 'SLURM_PROCID'", ""): "-x SLURM_PROCID={process_id} sets it",
+    ("KeyError: 'NNODES'", ""): "-x NNODES={num_processes} sets it",
+    ("KeyError: 'JAX_COORDINATOR_IP'", ""): "-x JAX_COORDINATOR_IP={coordinator_host} sets it",
+    ("KeyError: 'DISTRIBUTED_COORDINATOR'", ""): "-x DISTRIBUTED_COORDINATOR={coordinator} sets it",
     ("KeyError: 'OMPI_COMM_WORLD_SIZE'", ""): "-x OMPI_COMM_WORLD_SIZE={num_processes} sets it",
     ("KeyError: 'SLURM_JOB_NODELIST'", ""): "ranks have no SLURM_JOB_NODELIST: jax.distributed",
     ("KeyError: 'loss'", ""): "",
@@ -203,6 +215,7 @@ ADVICE = {
     "JaxRuntimeError: RESOURCE_EXHAUSTED: Out of memory allocating": "out of memory: use less per device",
     "numpy._core._exceptions._ArrayMemoryError: Unable to allocate 4.00 PiB": "the host is out of memory, not a device",
     "F parse_flags Unknown flags in XLA_FLAGS: --xla_x": "XLA_FLAGS names a flag",
+    "RuntimeError: cannot schedule new futures after shutdown": "work was left for threads",
     "ValueError: Number of processes must be defined.": "the hook did not run in this Python",
 }  # fmt: skip
 # Of public threads: NVIDIA/nccl 525, vllm 18831 and others, jax-ml/jax 29669, 24866; of JAX's source.
