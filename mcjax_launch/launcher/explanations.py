@@ -18,17 +18,17 @@ if TYPE_CHECKING:
     from mcjax_launch.diagnosis.summary import Summary
 
 
-def format_advice(stall_timeout: float | None, shows_stacks: str) -> str:
+def format_advice(left_s: float | None, shows_stacks: str) -> str:
     """Return a line of advice: how to see where a hanging job waits, and how to end it.
 
     Args:
-        stall_timeout: value of --stall-timeout in seconds; None if not given.
+        left_s: seconds until --stall-timeout ends the job; None if it is not given.
         shows_stacks: key or command that shows the stacks of all ranks; "" if there is none.
 
     """
     end = "--stall-timeout 10m would end a job without progress"
-    if stall_timeout is not None:
-        end = f"--stall-timeout {stall_timeout:g} ends a job without progress"
+    if left_s is not None:
+        end = f"--stall-timeout ends the job in {max(1, round(left_s))} s"
     return f"{shows_stacks} shows where all ranks are; {end}" if shows_stacks else end
 
 
@@ -101,8 +101,11 @@ class Explanations(LauncherPart):
             if first.is_certain:
                 self._end(first, others)
                 return
-            job, front = self.launcher.job, self.launcher.front
-            advice = format_advice(job.stall_timeout, front.shows_stacks)
+            now, activity = time.monotonic(), self.launcher.state.activity
+            activity.suspicion = first.words, now
+            limit_s = self.launcher.job.stall_timeout
+            left_s = None if limit_s is None else activity.active_at + limit_s - now
+            advice = format_advice(left_s, self.launcher.front.shows_stacks)
             self.launcher.console.note("\n".join([*format_lines(found), advice]))
 
     def on_run_end(self, now: float) -> None:

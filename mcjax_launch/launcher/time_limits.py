@@ -107,7 +107,10 @@ class TimeLimits:
 
         moves = final and now - self._state.activity.heard_at < _SILENT_S
         view = View(self._state, now, moves=moves, uses_jax=jax)
-        return out_of_time(message, [*list_limit_lines(view), *find_advice(view)], final=final)
+        lines = [*list_limit_lines(view), *find_advice(view)]
+        if suspected := self._state.activity.suspected:
+            message, lines = suspected, [message, *(line for line in lines if line != suspected)]
+        return out_of_time(message, lines, final=final)
 
 
 def compute_usage_period_s(job: Job, *, watched: bool, events: bool = False) -> float:

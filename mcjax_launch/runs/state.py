@@ -39,6 +39,7 @@ class Activity:
         failed_at: latest failure of a rank that ends the job; None if there was none.
         jax_at: first import of jax or compilation in a rank; None if there was none.
         is_idle: True while the ranks of a session wait for a call.
+        suspicion: words of the latest finding on a hang, and its time; None if there was none.
 
     """
 
@@ -48,6 +49,13 @@ class Activity:
         self.failed_at: float | None = None
         self.jax_at: float | None = None
         self.is_idle = False
+        self.suspicion: tuple[str, float] | None = None
+
+    @property
+    def suspected(self) -> str:
+        """Words of the latest finding on a hang, if no rank has been heard since; else ""."""
+        words, at = self.suspicion or ("", 0.0)
+        return words if self.heard_at <= at else ""
 
     def record_call(self, at: float) -> None:
         """Record that ranks begin a call, or that the last of them has ended it."""

@@ -422,7 +422,7 @@ def test_watch_ends_with_the_job() -> None:
 
 def test_stall_limit_of_the_job_is_named() -> None:
     assert format_advice(None, "") == ADVICE
-    assert format_advice(600.0, "") == "--stall-timeout 600 ends a job without progress"
+    assert format_advice(8.7, "") == "--stall-timeout ends the job in 9 s"
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 import time
 
+import pytest
 from records import run_of, say
 
 from mcjax_launch.diagnosis.announcer import Announcer
@@ -76,3 +77,17 @@ def test_resumption_is_announced_before_any_timer() -> None:
     )
     assert told == ["resumed", "due", "due"]
     loop.close()
+
+
+@pytest.mark.parametrize(("heard_at", "is_quoted"), [(0.0, True), (6.0, False)])
+def test_limit_begins_with_the_finding_on_the_hang(heard_at: float, is_quoted: bool) -> None:
+    """Unless a rank has been heard since: the limit may then have another reason."""
+    state = run_of(2)
+    watched = limits(state, stall_timeout=8.0)
+    state.activity.usage_at = 7.5
+    state.activity.suspicion, state.activity.heard_at = ("rank 1 waits", 5.0), heard_at
+    stop = watched.expire(20.0)
+    assert stop is not None
+    limit = "--stall-timeout: no rank has printed, computed or compiled for 8 s"
+    assert stop.message == ("rank 1 waits" if is_quoted else limit)
+    assert (limit in stop.details) == is_quoted
