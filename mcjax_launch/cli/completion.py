@@ -4,11 +4,12 @@ The shell runs the launcher with `_MCJAX_LAUNCH_COMPLETE` set; no job is run the
 """
 
 import os
+from collections.abc import Sequence
 
 import click
 from click.shell_completion import CompletionItem, ShellComplete, get_completion_class
 
-from mcjax_launch.cli.words import divide_words
+from mcjax_launch.cli.words import ALL, HELP, divide_words, get_group_key, may_be_left_out
 from mcjax_launch.errors import LaunchError
 
 Items = list[CompletionItem[str]]
@@ -40,8 +41,12 @@ def _make_completer_class(kind: type[ShellComplete]) -> type[ShellComplete]:
     class UpToProgram(kind):  # type: ignore[valid-type, misc]
         def get_completions(self, args: list[str], incomplete: str) -> Items:
             args = _without_equals(args)
-            if args[-1:] == [_ATTACH]:  # whose value may be left out, but stands before no PROGRAM
+            # Options whose value may be left out, but which is likely at the end of the line.
+            if args[-1:] == [_ATTACH]:
                 return complete_jobs(incomplete)
+            words = _list_optional_words(self.cli.params, args[-1] if args else "")
+            if fitting := [word for word in words if word.startswith(incomplete)]:
+                return [CompletionItem(word) for word in fitting]
             own, rest = divide_words(args, self.cli.params)
             args = own + rest
             context = self.cli.make_context("", [*args], resilient_parsing=True)
@@ -50,7 +55,24 @@ def _make_completer_class(kind: type[ShellComplete]) -> type[ShellComplete]:
             found: Items = super().get_completions(args, incomplete)
             return found
 
+        def source(self) -> str:
+            # click's script for fish divides at each comma, also of a description.
+            text: str = super().source()
+            return text.replace('string split ","', 'string split --max 1 ","')
+
     return UpToProgram
+
+
+def _list_optional_words(options: Sequence[click.Parameter], name: str) -> Sequence[str]:
+    """Return the words that may follow an option, but need not; [] if it is no such option."""
+    if name == HELP:
+        from mcjax_launch.cli.options import GROUPS
+
+        return [*map(get_group_key, GROUPS), ALL]
+    for option in options:
+        if isinstance(option, click.Option) and name in option.opts and may_be_left_out(option):
+            return option.type.choices if isinstance(option.type, click.Choice) else ()
+    return ()
 
 
 def _without_equals(words: list[str]) -> list[str]:

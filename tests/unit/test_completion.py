@@ -1,6 +1,6 @@
 """What may stand for a word of the command line; how shells ask is in process/test_completion."""
 
-from click.shell_completion import BashComplete, CompletionItem
+from click.shell_completion import BashComplete, CompletionItem, FishComplete
 
 from mcjax_launch.cli import completion
 from mcjax_launch.cli.command import command
@@ -23,6 +23,9 @@ OFFERED = {
     "--pdb=a": ["all"],
     # A value that may be left out.
     "-n 2 --pdb 1 ": FILE,
+    "--collapse ": ["always", "auto", "never"],
+    "--collapse tr": FILE,
+    "--help de": ["devices", "debugging", "detached"],
     "--pdb --no-pre": ["--no-prefix"],
     "--pdb train.py --no-pre": FILE,
     # The program's own.
@@ -58,3 +61,8 @@ def test_all_options_are_offered_with_help() -> None:
 def test_given_option_is_offered_again_only_if_repeatable() -> None:
     assert "--quiet" not in offered("--quiet --q")
     assert "--env" in offered("--env A --en")
+
+
+def test_fish_shows_descriptions_with_commas() -> None:
+    fish = completion._make_completer_class(FishComplete)(command, {}, "mcjax-launch", "_")
+    assert 'string split --max 1 "," $completion' in fish.source()
