@@ -45,11 +45,13 @@ def format_rank_rows(state: RunState, now: float, most: int) -> list[str]:
         alike = words.count(common)
         words_of_most = f"{alike} {common}, {left - alike} elsewhere" if left > alike else common
         rest = [f"{'the other' if shown else 'all'} {format_count(left, 'rank')}: {words_of_most}"]
-    runs = state.ranks
-    return [
-        f"[{rank:>{width}}] {doing[rank]:<{wide}}  {_format_rank_use(runs[rank], now)}".rstrip()
-        for rank in shown
-    ] + rest
+    cells = [_list_cells(state.ranks[rank], now) for rank in shown]
+    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
+    rows = []
+    for rank, row in zip(shown, cells, strict=True):
+        padded = (cell.ljust(size) for cell, size in zip(row, widths, strict=True) if size)
+        rows.append("  ".join([f"[{rank:>{width}}] {doing[rank]:<{wide}}", *padded]).rstrip())
+    return rows + rest
 
 
 def _describe_activity(run: RankRun, awaits: str) -> str:
@@ -91,24 +93,25 @@ def _find_awaited_ranks(state: RunState, now: float) -> Mapping[int, str]:
     return found
 
 
-def _format_rank_use(run: RankRun, now: float) -> str:
-    """Return a rank's use of cores, memory and GPUs, and the age of its last output line."""
+def _list_cells(run: RankRun, now: float) -> list[str]:
+    """Return a rank's cores, memory, GPUs and programs, and the age of its last output line."""
     if run.status is not None:
-        return ""
+        return [""] * 5
     many = compute_used_cores(run)
     kib = run.usage.samples[-1].rss_kib if run.usage.samples else None
-    parts = ["" if many is None else f"{many:.1f} cores", "" if kib is None else format_memory(kib)]
-    text = f"{parts[0]:>10}  {parts[1]:>8}"
+    gpus = ""
     if run.usage.gpus.latest:
         from mcjax_launch.runs.gpu_use import describe_gpus
 
-        text += f"  {describe_gpus(run.usage.gpus.latest)}"
-    if programs := describe_programs([run], now):
-        text += f"  {programs}"
+        gpus = describe_gpus(run.usage.gpus.latest)
     at = run.process.last_output_at
-    return text + (
-        f"  last line {format_duration(max(1, int(now - at)))} ago" if at is not None else ""
-    )
+    return [
+        f"{'' if many is None else f'{many:.1f} cores':>10}",
+        f"{'' if kib is None else format_memory(kib):>8}",
+        gpus,
+        describe_programs([run], now),
+        f"last line {format_duration(max(1, int(now - at)))} ago" if at is not None else "",
+    ]
 
 
 # --- the status line ---
