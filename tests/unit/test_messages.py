@@ -183,9 +183,9 @@ def test_omitted_fields_have_defaults() -> None:
     assert Failed(1, True, handled=Raised("E", "e")).handled == Raised("E", "e")
     for wrong in (
         lambda: Failed(1),  # type: ignore[call-arg]
-        lambda: Hello(1, "0", True, 3, 4),  # type: ignore[call-arg]
-        lambda: Hello(1, "0", True, pid=3),  # type: ignore[misc]
-        lambda: Hello(1, "0", True, x=3),  # type: ignore[call-arg]
+        lambda: Hello(1, "0", 3),  # type: ignore[call-arg]
+        lambda: Hello(1, "0", pid=3),  # type: ignore[misc]
+        lambda: Hello(1, "0", x=3),  # type: ignore[call-arg]
     ):
         with pytest.raises(TypeError):
             wrong()
