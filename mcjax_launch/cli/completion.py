@@ -11,6 +11,7 @@ from click.shell_completion import CompletionItem, ShellComplete, get_completion
 
 from mcjax_launch.cli.words import ALL, HELP, divide_words, get_group_key, may_be_left_out
 from mcjax_launch.errors import LaunchError
+from mcjax_launch.options.options import Options
 
 Items = list[CompletionItem[str]]
 
@@ -66,9 +67,8 @@ def _make_completer_class(kind: type[ShellComplete]) -> type[ShellComplete]:
 def _list_optional_words(options: Sequence[click.Parameter], name: str) -> Sequence[str]:
     """Return the words that may follow an option, but need not; [] if it is no such option."""
     if name == HELP:
-        from mcjax_launch.cli.options import GROUPS
-
-        return [*map(get_group_key, GROUPS), ALL]
+        titles = dict.fromkeys(option.group for option in Options.declared.values())
+        return [*map(get_group_key, titles), "other", ALL]
     for option in options:
         if isinstance(option, click.Option) and name in option.opts and may_be_left_out(option):
             return option.type.choices if isinstance(option.type, click.Choice) else ()
