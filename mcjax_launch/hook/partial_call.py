@@ -54,9 +54,7 @@ class PartialCalls:
             from jax._src.config import config_ext
             from jax._src.interpreters import pxla
 
-            # With a new value of a setting that is part of the key, JAX looks the program up in
-            # Python, where it has been traced and compiled, instead of running it from C++.
-            only = config_ext.Config("mcjax_call", None, include_in_jit_key=True)
+            only = _make_setting(config_ext.Config)
             real = pxla.ExecuteReplicated.__call__
         except (ImportError, AttributeError, TypeError):  # an unknown version of JAX
             return False
@@ -104,6 +102,18 @@ class PartialCalls:
             f"{what} {spans} {_format(places)}, and this runs in {_format(ranks)} alone: run it in "
             f"{_format(places)}{instead}"
         )
+
+
+def _make_setting(make: Any) -> Any:
+    """Return a setting of JAX's.
+
+    With a new value of a setting that is part of the key, JAX looks a program up in Python, where
+    it has been traced and compiled, instead of running it from C++.
+    """
+    try:
+        return make("mcjax_call", None, include_in_jit_key=True)
+    except TypeError:  # jax before 0.8
+        return make(None, include_in_jit_key=True)
 
 
 def _find_places(shardings: Sequence[Any]) -> list[int]:

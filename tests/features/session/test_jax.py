@@ -70,6 +70,32 @@ def test_global_arrays_stay_after_a_failure_if_the_others_are_busy(
     assert ("jax" in sys.modules) == before
 
 
+SPREAD = """
+import numpy as np
+from jax.sharding import Mesh, NamedSharding, PartitionSpec as P
+mesh = Mesh(np.array(jax.devices()), ("i",))
+x, whole = (jax.device_put(np.arange(6.0), NamedSharding(mesh, P(*axes))) for axes in (["i"], []))
+add = jax.jit(lambda value: value.sum())
+float(add(x)), float(add(x))
+"""
+
+
+@pytest.mark.every_jax
+def test_program_that_needs_other_ranks_is_refused_in_a_call_of_some(
+    ranks: mcjax_launch.Session,
+) -> None:
+    """Also one that has run before, and not one whose arrays are whole in each rank."""
+    with pytest.raises(CallFailed, match="the first use of devices needs all ranks, and only"):
+        ranks.exec("jax.devices()", ranks="0-1")
+    assert ranks.exec(SPREAD) == [(15.0, 15.0)] * 3
+    why = r"x spans ranks 0-2, and this runs in rank 1 alone: run it in ranks 0-2, or use x\."
+    for text in ("add(x)", "x * 2"):
+        with pytest.raises(CallFailed, match=why):
+            ranks.exec(text, ranks=1)
+    assert ranks.exec("float(add(whole) + whole[3])", ranks="0,2") == [18.0, 18.0]
+    assert ranks.exec("float(add(x))") == [15.0] * 3
+
+
 def test_ctrl_c_in_a_collective_starts_new_ranks(ranks: mcjax_launch.Session) -> None:
     """JAX does not react: the wait is in C++."""
     interrupter = threading.Timer(1, os.kill, (os.getpid(), signal.SIGINT))
