@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import ast
 import codeop
 import re
 
 # Lines at the margin that go on with the compound statement before them.
 _GOES_ON = re.compile(r"(else|elif|except|finally|case)\b")
+_AWAITS = ast.PyCF_ALLOW_TOP_LEVEL_AWAIT
 
 
 class Statements:
@@ -21,6 +23,8 @@ class Statements:
     def __init__(self, *, typed: bool) -> None:
         self._typed = typed
         self._lines: list[str] = []
+        self._compile = codeop.CommandCompiler()
+        self._compile.compiler.flags |= _AWAITS
 
     @property
     def has_begun(self) -> bool:
@@ -50,7 +54,8 @@ class Statements:
         if not line.strip() or line[0].isspace() or line[0] == "#" or _GOES_ON.match(line):
             return False
         try:
-            compile("\n".join(self._lines) + "\n", "<statement>", "exec", dont_inherit=True)
+            text = "\n".join(self._lines) + "\n"
+            compile(text, "<statement>", "exec", _AWAITS, dont_inherit=True)
         except (SyntaxError, ValueError, OverflowError):
             return False
         return True
@@ -58,6 +63,6 @@ class Statements:
     def _is_complete(self) -> bool:
         text = "\n".join(self._lines)
         try:
-            return codeop.compile_command(text, symbol="single") is not None
+            return self._compile(text, symbol="single") is not None
         except (SyntaxError, ValueError, OverflowError):
             return True  # the ranks say what is wrong

@@ -41,6 +41,11 @@ LINES: dict[str, tuple[list[str], list[str], list[str]]] = {
         ["if a:\n    b\n# why\nelse:\n    c\n\n"],
     ),
     "a decorator": (["@d", "def f():", "    pass", ""], ["@d\ndef f():\n    pass\n\n"], ["@d\ndef f():\n    pass\n\n"]),
+    "await in a loop": (
+        ["for i in x:", "    await f()", "    g()", "h()"],
+        ["for i in x:\n    await f()\n    g()\nh()\n"],
+        ["for i in x:\n    await f()\n    g()\n", "h()\n"],
+    ),
     "a comment": (["# why", "x"], ["x\n"], ["x\n"]),
     "a mistake": (["x = = 1", "y"], ["x = = 1\n", "y\n"], ["x = = 1\n", "y\n"]),
 }  # fmt: skip
