@@ -238,10 +238,14 @@ class HookServer:
         return [hook for hook in self._hooks.values() if hook.joined]
 
     def list_stack_sources(self) -> list[HookConnection]:
-        """Return the connections of ranks' processes, which can be asked for stacks."""
+        """Return the hook's connection of each of the ranks' processes, to ask it for stacks."""
         self.accept()
         self._read_pending_hellos()
-        return [hook for hook in self._hooks.values() if hook.rank >= 0]
+        sources: dict[int, HookConnection] = {}
+        for hook in self._hooks.values():
+            if hook.rank >= 0 and hook.answers_for is None:
+                sources.setdefault(hook.pid, hook)  # later ones are of calls and debuggers
+        return list(sources.values())
 
     def _read_pending_hellos(self) -> None:
         for hook in list(self._hooks.values()):
@@ -338,8 +342,9 @@ class HookServer:
         thread.pid = pid
         self._read_pending_hellos()  # the process's own may be unread
         for hook in self._hooks.values():
-            if hook.pid == pid and hook is not thread:
+            if hook.pid == pid and hook is not thread:  # the hook's is the first
                 hook.answering, thread.answers_for = thread, hook
+                return
 
     def _hand_on(self, hook: HookConnection, message: HookMessage) -> None:
         joins = isinstance(message, hook_messages.Joining)
