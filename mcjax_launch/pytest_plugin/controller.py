@@ -22,7 +22,7 @@ from mcjax_launch.options.kinds import parse_duration
 from mcjax_launch.pytest_plugin import marks
 from mcjax_launch.pytest_plugin.compiled import CompiledPrograms
 from mcjax_launch.pytest_plugin.in_rank import NotCollected, Ran, TestFailed
-from mcjax_launch.pytest_plugin.ranks import NotStarted, RanksByShape, TimedOut
+from mcjax_launch.pytest_plugin.ranks import RanksByShape, RanksNotStarted, TimedOut
 
 _STRICT = "[XPASS(strict)]"
 _RAISED = f"raised {TestFailed.__module__}.{TestFailed.__qualname__}: "
@@ -87,7 +87,7 @@ class Controller:
         ranks = self._ranks.get(marked.shape)
         try:
             ran = ranks.run(item.nodeid, _count_shared_nodes(item, following), limit_s)
-        except NotStarted as error:
+        except RanksNotStarted as error:
             return self._fail(item, "setup", f"the ranks could not be started: {error}")
         except TimedOut as error:
             still = f"the ranks were still running after {limit_s:g} s ({source})"

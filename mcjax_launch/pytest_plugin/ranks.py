@@ -25,7 +25,7 @@ _MOST_STACKS_S = 5.0
 _BELOW = re.compile(r"    \S*(?:pluggy/|_pytest/|mcjax_launch/|<frozen runpy>)")
 
 
-class NotStarted(Exception):
+class RanksNotStarted(Exception):
     """Error for ranks that cannot be started; its text says why."""
 
 
@@ -78,7 +78,7 @@ class RanksOfShape:
         Raises:
             CallFailed: it has not passed in some ranks.
             JobFailed: a rank has ended.
-            NotStarted: the ranks cannot be started.
+            RanksNotStarted: the ranks cannot be started.
             TimedOut: it takes too long.
 
         """
@@ -90,11 +90,11 @@ class RanksOfShape:
         """Return the session, of which all ranks have collected their tests.
 
         Raises:
-            NotStarted: that has failed; it is not tried again.
+            RanksNotStarted: that has failed; it is not tried again.
 
         """
         if self._failure:
-            raise NotStarted(self._failure)
+            raise RanksNotStarted(self._failure)
         try:
             session = self._session = self._session or self._open()
             if session.is_over:
@@ -109,7 +109,7 @@ class RanksOfShape:
             self._failure = "\n".join([str(error), *getattr(error, "__notes__", ())])
         else:
             return session
-        raise NotStarted(self._failure)
+        raise RanksNotStarted(self._failure)
 
     def _open(self) -> Session:
         shape, preload = self._shape, self._config.getini("mcjax_preload")
