@@ -1,11 +1,9 @@
-"""What `--verify-spmd` and the record of programs cost, against a copy that keeps none."""
+"""What the record of programs costs, against jobs without it."""
 
 import os
-import shutil
 import subprocess
 from functools import partial
 from itertools import pairwise
-from pathlib import Path
 
 from benchmarks.bench import PYTHON, ROOT, Bench, Way, cpu_s
 from benchmarks.measure import OURS, Measure
@@ -45,7 +43,8 @@ def used():  # this thread, and for all ranks the agent, its guardian and the la
         at = int(open(f"/proc/{at}/stat").read().rpartition(")")[2].split()[1])
         total += int(open(f"/proc/{at}/schedstat").read().split()[0]) / 1e9
     return total
-programs = [jax.jit(lambda x, n=n: x * n).lower(x).compile() for n in range(int(sys.argv[1]))]
+jitted = [jax.jit(lambda x, n=n: x * n - x.sum()) for n in range(int(sys.argv[1]))]
+programs = [each.lower(x).compile() for each in jitted]
 multihost_utils.sync_global_devices("compiled")
 began, before = time.perf_counter(), used()
 for program in programs:
@@ -77,8 +76,8 @@ def update(weights, x, y):
     return jax.tree.map(lambda w, g: w - 0.1 * g, weights, jax.grad(loss)(weights))
 weights, batch = [put((64, 64)), put((64, 64))], put((64, 64), "a")
 calls, rounds = map(int, sys.argv[1:])
-monitoring = sys.monitoring
-tool = next(tool for tool in (4, 3) if monitoring.get_tool(tool) == "mcjax-launch")
+from jax._src import api
+state = api._post_hook_state
 def measure(calls):
     global weights
     began = CLOCK()
@@ -91,52 +90,31 @@ measure(1)
 best = {}
 for number in range(rounds):
     on = number % 2
-    monitoring.set_events(tool, monitoring.events.CALL if on else 0)
+    (state if on else state._real).set_global(None)
     measure(5)
     best[on] = min(best.get(on, 1e9), measure(calls))
 if jax.process_index() == 0:
     print("off", best[0], "on", best[1])
 """
-_NO_RECORD = """
-class Compilation:
-    def __init__(self, link, parts):
-        pass
-    def patch_compiler(self, compiler):
-        pass
-    def patch_execution(self, pxla):
-        pass
-"""
-_NO_RECORDER = """
-from ....hook.part import RunRecorder
-class PART(RunRecorder):
-    pass
-"""
 _COMPILED = 300
+_WITHOUT = "without the record"
 
 
 def spmd(bench: Bench) -> list[Measure]:
-    """Processor time and a step of two ranks, and first runs that are held at the gate."""
-    without = bench.folder / "without"  # not where the launcher is run: that comes first
-    copy = without / "mcjax_launch"
-    shutil.copytree(ROOT / "mcjax_launch", copy)
-    (copy / "hook" / "compilation.py").write_text(_NO_RECORD)
-    (copy / "features" / "recorder" / "hook" / "__init__.py").write_text(_NO_RECORDER)
+    """Processor time and a step of two ranks, and first runs of many programs."""
     program = bench.write("steps.py", _STEPS)
 
-    def run(root: Path, steps: int) -> list[str]:
-        options = ["-n", "2", "-d", "1", *(["--verify-spmd"] if root == ROOT else [])]
-        command = [PYTHON, "-m", "mcjax_launch", *options, program, str(steps)]
-        env = {**os.environ, "PYTHONPATH": str(root)}
-        done = subprocess.run(command, check=True, env=env, cwd=bench.folder, capture_output=True)
-        return done.stdout.decode().split()
+    def run(record: str, steps: int) -> list[str]:
+        command = [PYTHON, "-m", "mcjax_launch", "-n", "2", "-d", "1", program, str(steps)]
+        return _read_words(command, record)
 
-    def cpu(root: Path) -> float:
+    def cpu(record: str) -> float:
         before = cpu_s()
-        run(root, 0)
+        run(record, 0)
         return (cpu_s() - before) * 1e3
 
-    def step(root: Path) -> float:
-        words = run(root, 4000)
+    def step(record: str) -> float:
+        words = run(record, 4000)
         return float(words[words.index("us") + 1])
 
     found = []
@@ -144,16 +122,20 @@ def spmd(bench: Bench) -> list[Measure]:
         ("processor time of 2 ranks that run two small programs", cpu, "ms"),
         ("one small step of 2 ranks", step, "us"),
     ):
-        ways: dict[str, Way] = {
-            OURS: partial(measure, ROOT),
-            "without the record": partial(measure, without),
-        }
+        ways: dict[str, Way] = {OURS: partial(measure, ""), _WITHOUT: partial(measure, "0")}
         found.append(Measure(title, unit, bench.in_turn(15, ways)))
     title = "one call of a jitted function, 2 ranks"
     found.append(_in_turn(bench, title, "add(x)", "time.thread_time", 100, 600))
     title, update = "one small training step of 2 ranks", "update(weights, batch, batch)"
     found.append(_in_turn(bench, title, update, "time.perf_counter", 50, 200))
-    return [*found, *_gate(bench)]
+    return [*found, *_first_runs(bench)]
+
+
+def _read_words(command: list[str], record: str) -> list[str]:
+    """Return the words that a job prints, with this value of the variable for the record."""
+    env = {**os.environ, "PYTHONPATH": str(ROOT), "MCJAX_RECORD": record}
+    done = subprocess.run(command, check=True, env=env, capture_output=True)
+    return done.stdout.decode().split()
 
 
 def _in_turn(bench: Bench, title: str, call: str, clock: str, calls: int, rounds: int) -> Measure:
@@ -169,21 +151,21 @@ def _in_turn(bench: Bench, title: str, call: str, clock: str, calls: int, rounds
     return Measure(title, "us", found)
 
 
-def _gate(bench: Bench) -> list[Measure]:
-    """Measure what it costs to hold programs at their first run."""
+def _first_runs(bench: Bench) -> list[Measure]:
+    """Measure what the record costs at the first runs of programs, whose code is kept then."""
     program = bench.write("programs.py", _PROGRAMS)
-    used: dict[str, list[float]] = {OURS: [], "not held": []}
+    used: dict[str, list[float]] = {OURS: [], _WITHOUT: []}
 
-    def first_runs(way: str, *options: str) -> float:
-        command = [*bench.ours, "-n", "4", "-d", "1", *options, program, str(_COMPILED)]
-        words = subprocess.run(command, check=True, capture_output=True).stdout.decode().split()
+    def first_runs(way: str, record: str) -> float:
+        command = [*bench.ours, "-n", "4", "-d", "1", program, str(_COMPILED)]
+        words = _read_words(command, record)
         cpu = [float(value) for name, value in pairwise(words) if name == "cpu"]
         used[way].append(sum(cpu) / 1e3)
         return float(words[words.index("us") + 1]) / 1e3
 
     ways: dict[str, Way] = {
-        OURS: partial(first_runs, OURS, "--verify-spmd"),
-        "not held": partial(first_runs, "not held"),
+        OURS: partial(first_runs, OURS, ""),
+        _WITHOUT: partial(first_runs, _WITHOUT, "0"),
     }
     title = f"first runs of {_COMPILED} compiled programs on 4 ranks"
     measured = Measure(title, "ms", bench.in_turn(5, ways))
