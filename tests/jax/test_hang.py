@@ -29,7 +29,7 @@ LATE = f"rank 1, which is in load_batch at {SLEEP} (last compiled jit({SUM}) at 
 
 
 def without_numbers(line: str) -> str:
-    """A line as without the numbers of programs, which ranks count with Python 3.12 and newer."""
+    """A line as without the numbers of programs, which small ones do not have."""
     line = re.sub(r"in program [\d,]+, (.*?), for ", r"in \1 for ", line)
     line = re.sub(r", in program [\d,]+ \(.*?\), for ", " for ", line)
     line = re.sub(r"has run (?:[\d,]+|none)(?: and|,) ", "", line)
