@@ -1,7 +1,7 @@
 """Play the events of a run, and collect the findings, notes and summary that follow."""
 
 from collections.abc import Iterable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from records import end_of, failure, run_of
 
@@ -11,11 +11,21 @@ from mcjax_launch.diagnosis.summary import find_warnings, summarize
 from mcjax_launch.diagnosis.view import View
 from mcjax_launch.runs import hook_events
 from mcjax_launch.runs.rank_run import DevicesAsked
+from mcjax_launch.runs.sequences import MeshSequence, ProgramSequences
+from mcjax_launch.runs.state import RunState
 from mcjax_launch.wire import hook_messages as hook
 from mcjax_launch.wire.messages import Exited, FromHook
 
+
+class Launched(NamedTuple):
+    """A rank has launched a program of all ranks, given by its identity."""
+
+    rank: int
+    identity: int
+
+
 #: Something that happens; a number of seconds that go by; or what a rank prints on stderr.
-Event = FromHook | Exited | float | tuple[int, str]
+Event = FromHook | Exited | Launched | float | tuple[int, str]
 
 # Longer than what becomes known may wait to be judged, with so few ranks.
 _MOMENT_S = 0.01
@@ -57,6 +67,14 @@ def ends(rank: int, status: int = 0, printed: str = "", sent: tuple[int, ...] = 
     return [(rank, printed), end_of(rank, status, sent)]
 
 
+def launch(state: RunState, rank: int, *identities: int, at: float = 1.0) -> None:
+    """Record that a rank has launched programs of all ranks, after those before."""
+    if state.sequences is None:
+        state.sequences = ProgramSequences()
+    mesh = state.sequences.meshes.setdefault((0, 1), MeshSequence(state.ranks))
+    mesh.add(rank, mesh.by_rank[rank].count + 1, identities, 0, at)
+
+
 class Told:
     """A run, what has been said while it went on, and what ended it, if it could never go on.
 
@@ -96,6 +114,8 @@ class Told:
             case Exited():
                 self.state.record_exit(event, self.now)
                 self.announcer.record_report(event, self.now)
+            case Launched(rank, identity):
+                launch(self.state, rank, identity, at=self.now)
             case (rank, printed):
                 self.state.ranks[rank].stderr = printed
                 if printed:

@@ -249,6 +249,8 @@ class Agent:
     def _handle_end(self, ended: EndedChild) -> None:
         rank = self.pids[ended.pid]
         self.hooks.drain(rank)
+        for part in self._parts.values():
+            part.on_rank_end(rank)
         sent = list(self.supervisor.sent[rank])
         hooked = rank in self.hooks.seen
         alone = not hooked or rank in self.hooks.members or not self._may_fail_before_joining(rank)

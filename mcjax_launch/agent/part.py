@@ -71,6 +71,9 @@ class AgentPart:
     def on_hook_loss(self, hook: HookConnection) -> None:
         """Handle the end of a connection, whose process may have sent a message of the feature."""
 
+    def on_rank_end(self, rank: int) -> None:
+        """Handle the end of a rank's process, which is about to be reported."""
+
     def on_stop(self) -> None:
         """Drop work that has become useless, because the launcher has ordered the job's end."""
 

@@ -14,7 +14,7 @@ from mcjax_launch.job.job import is_python
 from mcjax_launch.options.options import Options
 from mcjax_launch.request.program import STDIN, is_interpreter, read_source
 from mcjax_launch.request.variables import find_matching, is_pattern
-from mcjax_launch.wire import exit_status, timers
+from mcjax_launch.wire import exit_status, hook_environ, timers
 
 if TYPE_CHECKING:
     from mcjax_launch.diagnosis.attempt import JobOutcome
@@ -28,6 +28,7 @@ _OTHERS = frozenset(
         "MCJAX_ENGINE_RESTART",
         "MCJAX_DEBUG",
         "MCJAX_PORTABLE",
+        hook_environ.SWITCH,
         timers.SCALE,
     }
 )

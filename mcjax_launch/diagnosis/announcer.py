@@ -29,7 +29,6 @@ _FACTS: dict[type, Fact] = {
     hook.CalledBelow: Fact.BELOW,
     hook.Backend: Fact.BACKEND,
     hook.ProcessNumber: Fact.NUMBER,
-    hook.Program: Fact.PROGRAM,
     hook.CollectedTests: Fact.TESTS,
     Exited: Fact.END,
 }

@@ -42,31 +42,28 @@ _NOT_SHARED = (
 
 def find_hints_safely(state: RunState, run: RankRun) -> list[str]:
     """Return a rank's `find_failure_hints`; on an exception record a bug, return []."""
-    diverged, verified = state.diverged, state.sequences_differ
+    diverged = state.differs
     try:
-        return find_failure_hints(run, ranks=len(state.ranks), diverged=diverged, verified=verified)
+        return find_failure_hints(run, ranks=len(state.ranks), diverged=diverged)
     except Exception as error:
         state.failed_hints.append(f"a hint failed: {error!r}; please report this")
         return []
 
 
-def find_failure_hints(
-    run: RankRun, *, ranks: int = 1, diverged: bool = False, verified: bool = False
-) -> list[str]:
+def find_failure_hints(run: RankRun, *, ranks: int = 1, diverged: bool = False) -> list[str]:
     """Return a line of advice on a rank's failure; [] if it is not a known mistake.
 
     Args:
         run: facts on the failed rank.
         ranks: number of ranks in the job.
-        diverged: True if the summary already shows where the ranks' programs diverge.
-        verified: True if --verify-spmd was on, and compared the programs.
+        diverged: True if it is known where the ranks' programs differ.
 
     """
-    hint = _choose_hint(run, ranks, diverged=diverged, verified=verified)
+    hint = _choose_hint(run, ranks, diverged=diverged)
     return [f"hint: {hint}"] if hint else []
 
 
-def _choose_hint(run: RankRun, ranks: int, *, diverged: bool, verified: bool) -> str:
+def _choose_hint(run: RankRun, ranks: int, *, diverged: bool) -> str:
     failure, membership = run.failure, run.membership
     text = run.stderr
     if failure is not None and not failure.exited:  # what was printed before does not count
@@ -99,10 +96,8 @@ def _choose_hint(run: RankRun, ranks: int, *, diverged: bool, verified: bool) ->
     if error is KnownError.KEY_NEVER_SET and misses_shared_program(text):
         return _NOT_SHARED
     if error is not None:
-        known = (diverged and error in _OF_DIVERGENCE) or (
-            verified and error is KnownError.OUT_OF_STEP
-        )
-        return "" if known else error.hint
+        is_known = diverged and error in (*_OF_DIVERGENCE, KnownError.OUT_OF_STEP)
+        return "" if is_known else error.hint
     if ranks > 1 and _is_of_shared_callback(run):
         return _ONE_CALL
     shown = run.process.stack or has_fault_traceback(run.stderr)

@@ -78,9 +78,7 @@ RULES = (
     Rule("errors.unhandled_errors", HANG | LIMIT | SUMMARY),
     Rule("tests.failed_test", HANG | LIMIT | SUMMARY),
     Rule("tests.other_tests", NOTE | SUMMARY, CALL | Fact.TESTS),
-    Rule("programs.other_mesh", NOTE, Fact.PROGRAM),
     Rule("programs.other_sequence", NOTE | HANG | LIMIT | SUMMARY, Fact.SEQUENCE),
-    Rule("programs.divergence", HANG | LIMIT | END),
     Rule("errors.logged_errors", HANG | LIMIT | SUMMARY | END),
     Rule("programs.behind", LIMIT),
     Rule("waits.endless_collective", HANG),
@@ -126,10 +124,10 @@ def list_limit_lines(view: View) -> list[str]:
 def find_advice(view: View) -> list[str]:
     """Return lines of advice on a job that hangs.
 
-    Empty while the user debugs it, while ranks compile, or if their programs have diverged.
+    Empty while the user debugs it, while ranks compile, or if they have run different programs.
     """
     state = view.state
-    if state.pause.is_on or state.diverged or state.is_compiling or not view.uses_jax:
+    if state.pause.is_on or state.differs or state.is_compiling or not view.uses_jax:
         return []
     return format_hints(apply_rules(view, LIMIT))
 

@@ -9,8 +9,8 @@ from itertools import groupby
 from typing import TypeVar
 
 from mcjax_launch.ranks import format_count, format_ranks
+from mcjax_launch.runs.programs import RanProgram, format_title
 from mcjax_launch.runs.rank_run import RankRun, Stage
-from mcjax_launch.runs.spmd import RanProgram, format_title
 from mcjax_launch.runs.state import RunState
 from mcjax_launch.wire import source_lines
 from mcjax_launch.wire.timers import scale_time
@@ -194,7 +194,7 @@ BARRIER = "at the barrier "
 IN_COMPILATION = "waiting in the compilation of "
 # JAX's functions that wait for other processes without a program.
 _NO_PROGRAM = re.compile(r"barrier|key_value|initialize|shutdown")
-_WORDS = re.compile(r"\w+")
+_CALLED = re.compile(r"\b(\w+)\(")
 _RUN_PROGRAMS = ("jax", "jaxlib", source_lines.USER)
 
 
@@ -234,34 +234,17 @@ class RankSnapshot:
 
     @cached_property
     def program(self) -> RanProgram | None:
-        """Program across processes that the rank first ran at its current line; None if none."""
+        """Program of several processes that the rank runs at its current line; None if none.
+
+        It ran there first, or the line calls a function of its name.
+        """
         if self._user_call is None:
             return None
-        frame, ran = self.frames[self._user_call], self.run.compilations.ran.items()
-        return next((program for where, program in ran if _is_at(frame, where)), None)
-
-    @cached_property
-    def likely_program(self) -> RanProgram | None:
-        """Program across processes that the rank probably runs now; None if unknown.
-
-        JAX runs a compiled program without Python. The program is recognized by the line of its
-        first run, or by its name in the source of the current line. Its name is "" if several
-        programs are possible.
-        """
-        if self.program is not None or self._user_call is None:
-            return self.program
-        frame = self.frames[self._user_call]
-        words, where = set(_WORDS.findall(frame.source)), self._format_line(frame)
-        known = {program.fingerprint: program for program in self.run.compilations.ran.values()}
-        programs = list(known.values())
-        named = [program for program in programs if program.name.removeprefix("jit_") in words]
-        alike = named if len({program.name for program in named}) == 1 else programs
-        if len({program.name for program in alike}) != 1:
-            ranks = frozenset().union(*(program.ranks for program in alike))
-            return RanProgram("", "", ranks, where=where) if alike else None
-        latest = alike[-1]
-        shapes = latest.shapes if len(alike) == 1 else ()
-        return RanProgram(latest.name, "", latest.ranks, shapes, where, latest.devices)
+        frame, ran = self.frames[self._user_call], self.run.compilations.ran
+        at_line = (program for where, program in ran.items() if _is_at(frame, where))
+        called = set(_CALLED.findall(frame.source))
+        named = (each for each in ran.values() if each.name.removeprefix("jit_") in called)
+        return next(at_line, None) or next(named, None)
 
     @property
     def is_blocked_by_jax(self) -> bool:
@@ -394,7 +377,7 @@ class RankSnapshot:
             return False
         inner, users = found
         is_at_program = self.program is not None and not source_lines.is_own_wait(users.source)
-        return bool(inner) or is_at_program
+        return bool(inner) or is_at_program or ".block_until_ready(" in users.source
 
     @property
     def is_in_exit_barrier(self) -> bool:

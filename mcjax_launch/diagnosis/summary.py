@@ -174,12 +174,12 @@ def describe_run_end(summary: Summary, state: RunState) -> str:
         return "ended"
     count = len(state.ranks)
     well = "the rank exited with 0" if count == 1 else f"{format_all_ranks(count)} exited with 0"
-    return f"{well}, but they ran different programs" if state.diverged else well
+    return f"{well}, but they ran different programs" if state.differs else well
 
 
 def find_warnings(state: RunState) -> list[str]:
     """Return warnings about a finished job in which no rank has failed; at most one as a rule."""
-    if not state.diverged and state.unhooked:
+    if state.unhooked:
         return _describe_unhooked_ranks(state)
     if state.activity.jax_at is None and not state.initialize_calls:
         return []
@@ -187,7 +187,7 @@ def find_warnings(state: RunState) -> list[str]:
 
     view = View(state, state.activity.active_at)
     lines = [found.words for found in apply_rules(view, Occasion.END)]
-    return lines if state.diverged else lines[:1]
+    return lines[:1]
 
 
 def _describe_unhooked_ranks(state: RunState) -> list[str]:
@@ -212,8 +212,8 @@ def _describe_root_cause(ending: RankFailed, state: RunState) -> tuple[list[str]
     name = f"rank {run.process_id}" + (f" on {run.host}" if state.hosts > 1 else "")
     if ending.found is not None:
         lines = [ending.found.words, *filter(None, [ending.found.hint])]
-        if not ending.found.ranks:  # the programs say more, or hints do
-            lines += _describe_divergence(state) or find_hints_safely(state, ending.first)
+        if not ending.found.ranks:
+            lines += find_hints_safely(state, ending.first)
         return lines, (0, 0)
     if 1 < len(ending.alike) == len(state.ranks):  # which one was the first is chance
         name = f"{len(ending.alike)} ranks failed"
@@ -242,7 +242,6 @@ def _describe_root_cause(ending: RankFailed, state: RunState) -> tuple[list[str]
     killer = run.process.killer
     if killer and -(run.status or 0) not in (signal.SIGKILL, *_OF_LIMITS):
         lines.append(f"meanwhile {killer}")
-    lines += _describe_divergence(state)
     lines += [] if elsewhere else find_hints_safely(state, run)
     return lines, quote
 
@@ -260,12 +259,6 @@ def _explain_job_end(state: RunState) -> list[str]:
     """Return a line on why the job ended in spite of --on-rank-failure; [] if it did not."""
     why = state.ended_all
     return [f"--on-rank-failure: the job ended despite it: {why}"] if why else []
-
-
-def _describe_divergence(state: RunState) -> list[str]:
-    from mcjax_launch.diagnosis.findings.programs import divergence
-
-    return [found.words for found in divergence(View(state, 0.0))]
 
 
 def _format_crashed_line(run: RankRun) -> list[str]:

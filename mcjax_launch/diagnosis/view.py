@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping, Sequence
 from enum import Flag, auto
 from functools import cached_property
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from mcjax_launch.ranks import format_ranks
@@ -41,7 +42,6 @@ class Fact(Flag):
     BELOW = auto()  # a process below a rank calls initialize()
     BACKEND = auto()  # a rank starts a backend
     NUMBER = auto()  # the number of a rank's process on a backend
-    PROGRAM = auto()  # a rank is about to run a program that spans processes
     END = auto()  # a rank's process has ended
     TESTS = auto()  # pytest is about to run tests in a rank
     SEQUENCE = auto()  # ranks have run programs in another order
@@ -91,6 +91,8 @@ class Positions(Value):
             moved are missing.
         computing: ranks that use processors although their main threads stand still.
         polling: ranks on accelerators whose main threads use processors.
+        idle_since: time of the latest program of each rank that has used no processor since. JAX
+            may wake a thread that waits for a program again and again, to look for signals.
         is_whole: True if `stacks` has all threads, and no rank has used a processor.
 
     """
@@ -99,6 +101,7 @@ class Positions(Value):
     still: Mapping[int, float]
     computing: Collection[int] = ()
     polling: Collection[int] = ()
+    idle_since: Mapping[int, float] = MappingProxyType({})
     is_whole: bool = False
 
 

@@ -250,7 +250,7 @@ class Initialization:
         devices.replace_slice_index(filled)
         for part in self._parts.list_enabled():
             part.on_join()
-        if sys.version_info >= (3, 12) and filled["num_processes"] != 1:
+        if filled["num_processes"] != 1:
             self._parts.load_recorder().on_join()
         process_id = _convert_to_int(filled["process_id"])
         if process_id is not None:

@@ -108,7 +108,6 @@ class Hook:
             "jax.distributed": self._patch_distributed,
             "jax._src.xla_bridge": self._patch_bridge,
             "jax._src.compiler": lambda module: self._compilation.patch_compiler(module),
-            "jax._src.interpreters.pxla": lambda module: self._compilation.patch_execution(module),
             "unittest.result": lambda module: self._exits.tests.patch_unittest(module),
             "_pytest.config": lambda module: self._exits.tests.patch_pytest(module),
         }

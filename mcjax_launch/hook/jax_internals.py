@@ -20,7 +20,8 @@ class Internal(Value):
 
     Args:
         module: the module that has it; JAXLIB for jaxlib's extension.
-        name: name in that module, with dots; `function(argument)` for a C++ function's argument.
+        name: name in that module, with dots; `function(argument)` for a C++ function's argument;
+            `new|old` for a name that newer versions have in place of another one.
         lost: description of what is lost without the name: a sentence without its full stop.
 
     """
@@ -45,18 +46,16 @@ _GLOO = "collectives on CPU listen at the address of the host's name, which may 
 _SLICES = "on CPU JAX treats each machine as a slice, and --slices has no effect"
 _GPUS = "a program that never calls initialize() uses all GPUs of its host"
 _FRAMES = "tracebacks show the launcher's own frames"
-_TEXT = "--verify-spmd does not show how programs differ"
 _PRELOAD = "a rank may be forked although an import has started a backend"
 _PROFILE = "--profile ends a program that begins a trace of its own"
 _BREAKPOINT = "jax.debug.breakpoint() does not work in ranks"
 _COMPILE_ONCE = "each rank compiles every program for itself"
 _EXIT = "a rank that fails loses what it has not flushed to files"
-_ORDER = "a rank that skips, repeats or reorders programs which it has run before goes unnoticed"
 _PARTIAL = "in a call of some ranks, a program that needs the others waits for them"
 _ADDRESS = "a program that asks JAX for the coordinator's address gets a socket's path"
 
 _BRIDGE, _DISTRIBUTED = "jax._src.xla_bridge", "jax._src.distributed"
-_EXECUTION, _JIT = "jax._src.interpreters.pxla", "jax._src.pjit"
+_EXECUTION = "jax._src.interpreters.pxla"
 INTERNALS = (
     Internal("jax._src.compiler", "compile_or_get_cached", _PROGRAMS),
     Internal("jax._src.compiler", "backend_compile_and_load", _COMPILE_ONCE),
@@ -68,17 +67,13 @@ INTERNALS = (
     Internal(JAXLIB, "LoadedExecutable.fingerprint", _COMPILE_ONCE),
     Internal(_EXECUTION, "ExecuteReplicated.__call__", _PROGRAMS),
     Internal(_EXECUTION, "ExecuteReplicated.xla_executable", _PROGRAMS),
-    Internal(_EXECUTION, "ExecuteReplicated.kept_var_idx", _PROGRAMS),
-    Internal(_EXECUTION, "ExecuteReplicated.out_handler", _PROGRAMS),
-    Internal(JAXLIB, "PjitFunction", _ORDER),
-    Internal(_JIT, "_infer_params", _ORDER),
-    Internal(_JIT, "_run_python_pjit", _ORDER),
-    Internal(_JIT, "_cpp_pjit", _ORDER),
-    Internal(_JIT, "jit_p.impl", _ORDER),
-    Internal("jax._src.core", "trace_state_clean", _ORDER),
-    Internal("jax._src.array", "ArrayImpl", _ORDER),
-    Internal("jax._src.source_info_util", "register_exclusion", _ORDER),
-    Internal("jax._src.interpreters.mlir", "make_ir_context", _TEXT),
+    Internal(_EXECUTION, "ExecuteReplicated.kept_var_idx", _PARTIAL),
+    Internal(_EXECUTION, "ExecuteReplicated.out_handler", _PARTIAL),
+    Internal(_EXECUTION, "MeshExecutableFastpathData._fields", _PROGRAMS),
+    Internal("jax._src.api", "_post_hook_state|jax_jit.global_state", _PROGRAMS),
+    Internal(JAXLIB, "LoadedExecutable.hlo_modules", _PROGRAMS),
+    Internal("jax._src.array", "ArrayImpl", _PROGRAMS),
+    Internal("jax._src.source_info_util", "register_exclusion", _PROGRAMS),
     Internal(_BRIDGE, "backends", _DEVICES),
     Internal(_BRIDGE, "_default_backend", _DEVICES),
     Internal(_BRIDGE, "_init_backend", _NUMBERS),
@@ -126,18 +121,22 @@ def find_missing() -> list[Internal]:
 
 def is_found(internal: Internal) -> bool:
     """Return whether this JAX has a private name."""
+    return any(_has(internal.module, name) for name in internal.name.split("|"))
+
+
+def _has(module: str, name: str) -> bool:
     import importlib
     import inspect
 
-    path, _, argument = internal.name.rstrip(")").partition("(")
+    path, _, argument = name.rstrip(")").partition("(")
     try:
         importlib.import_module(_DISTRIBUTED)
-        own = internal.module == JAXLIB
-        found: Any = get_extension() if own else importlib.import_module(internal.module)
-        for name in path.split("."):
-            if name not in dir(found):  # with hasattr(), each class would have a __call__
+        own = module == JAXLIB
+        found: Any = get_extension() if own else importlib.import_module(module)
+        for part in path.split("."):
+            if part not in dir(found):  # with hasattr(), each class would have a __call__
                 return False
-            found = getattr(found, name)
+            found = getattr(found, part)
     except Exception:
         return False
     return argument in (getattr(inspect.unwrap(found), "__doc__", "") or "")

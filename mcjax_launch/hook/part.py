@@ -11,7 +11,6 @@ if TYPE_CHECKING:
     from types import TracebackType
     from typing import Any, TypeVar
 
-    from ..wire.hook_messages import Program
     from .agent_link import AgentLink
 
     T = TypeVar("T")
@@ -89,18 +88,16 @@ class ProgramSource(RankPart):
 class RunRecorder(RankPart):
     """Part that records which programs run."""
 
-    def on_run(self, program: Program | None) -> None:
-        """Handle a run of a program by JAX's Python code, in this thread.
+    def describe(self, backend: Any, computation: Any, devices: Any) -> Any:
+        """Return a description of a program that is about to be compiled; None if none is needed.
 
-        Args:
-            program: the program if its processes must all run it; None for a program of this
-                process alone.
+        Args: the first of JAX's `compile_or_get_cached`.
 
         """
         raise NotImplementedError
 
-    def on_abandoned_run(self) -> None:
-        """Handle that an exception prevents this thread's latest run."""
+    def on_compiled(self, program: Any, executable: Any) -> None:
+        """Handle that a program has been compiled; `program` is what `describe` has returned."""
         raise NotImplementedError
 
 

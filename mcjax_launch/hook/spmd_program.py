@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 
+from ..wire import source_lines
 from ..wire.hook_messages import Program
 from ..wire.value import Value
 
@@ -127,6 +128,7 @@ _KERNEL, _KERNEL_TALKS = "tpu_custom_call", "has_communication"
 # A longer constant is shown by its first values and a hash.
 _MOST_ELEMENTS = 32
 _MOST_TEXT = 1 << 24
+_SHOWN_PLACE = r'"([^"]+\.py)":(\d+):'
 _PLACE = r'(?<=loc\(")(/[^"]+)(?=":\d)'
 
 
@@ -250,13 +252,80 @@ def _is_to_host(attributes: Any) -> bool:
     return "is_host_transfer" in attributes and bool(attributes["is_host_transfer"].value)
 
 
+# --- text that shows the user how two programs differ ---
+
+
+def format_program(computation: Any, devices: Sequence[int]) -> str:
+    """Return a program's StableHLO with source positions, comparable between processes.
+
+    Args:
+        computation: the program.
+        devices: the ids of the devices that it runs on.
+
+    Returns:
+        the text; "" if it cannot be shown.
+
+    """
+    try:
+        with computation.context:
+            copy, _ = make_canonical_copy(computation)
+            _sum_up_constants(copy)
+            return _format_program(copy, devices)
+    except Exception:  # an unknown version of JAX
+        return ""
+
+
+def _format_program(program: Any, devices: Sequence[int]) -> str:
+    import re
+
+    text = program.get_asm(enable_debug_info=True, large_elements_limit=_MOST_ELEMENTS)
+    files: dict[str, str] = {}
+
+    def replace_path(match: Any) -> str:
+        name = match[1]
+        if name not in files:
+            files[name] = source_lines.format_path(name)
+        return files[name]
+
+    text = re.sub(_PLACE, replace_path, text[:_MOST_TEXT])
+    return f"// on the devices {', '.join(map(str, devices))}\n{text}"
+
+
+def find_first_line(text: str) -> str:
+    """Return the user's line of the first operation in a program's text; "" if there is none."""
+    import re
+
+    places = (match.groups() for match in re.finditer(_SHOWN_PLACE, text))
+    return next((f"{file}:{line}" for file, line in places if source_lines.is_users(file)), "")
+
+
+def _sum_up_constants(module: Any) -> None:
+    """Add an attribute with first values and a hash to constants too long to be shown."""
+    import hashlib
+
+    from jaxlib.mlir import ir
+
+    def visit(op: Any) -> Any:
+        if op.name == "stablehlo.constant":
+            value = op.attributes["value"]
+            if not getattr(value, "is_splat", True) and len(value) > _MOST_ELEMENTS:
+                begin = ", ".join(f"{value[place]:g}" for place in range(4))
+                digest = hashlib.sha256(bytes(memoryview(value))).hexdigest()[:16]
+                summary = f"{begin}, ... (sha256 {digest})"
+                op.attributes["mcjax.values"] = ir.StringAttr.get(summary)
+        return ir.WalkResult.ADVANCE
+
+    try:
+        module.walk(visit)
+    except Exception:  # a constant of a type that Python cannot read
+        pass
+
+
 # --- the program ---
 
-# Names that pmap gives a function's program, in today's jax and in older versions.
-_MAPPED_NAME, _MAPPED_ARGUMENT = "jit__fun", 'loc("flat_args['
+# Prefix of the names of programs of pmap before jax 0.8, whose later launches are not observed.
 _OLD_MAPPED = "pmap_"
 _MOST_SHAPES = 64
-_MOST_ORDERED = 16
 
 
 class SpanningProgram:
@@ -268,11 +337,9 @@ class SpanningProgram:
         platform: the platform of its devices.
         devices: the devices that it runs on.
         of_all: True if it runs on all devices of the job.
-        where: the user's line that compiled it, later the line that ran it.
 
     Attributes:
-        name: name that JAX gave the program.
-        places: process number of each of its devices.
+        fingerprint: hash of the code and devices.
 
     """
 
@@ -283,71 +350,54 @@ class SpanningProgram:
         platform: str,
         devices: Sequence[Any],
         of_all: bool,
-        where: str,
     ) -> None:
-        self.name = get_program_name(computation)
         self.fingerprint = fingerprint.digest
-        self.places = [int(device.process_index) for device in devices]
-        self.where = where
-        self.shapes: tuple[str, ...] = ()
+        self._name = get_program_name(computation)
+        self._places = [int(device.process_index) for device in devices]
         self._computation = computation
         self._platform = platform
         self._talks = fingerprint.talks
         self._ids = [int(device.id) for device in devices]
-        self._devices = None if of_all else tuple(sorted(self._ids))
+        self._of_all = of_all
 
-    def make_message(self) -> Program:
-        """Return the message that describes this program to the launcher."""
-        everywhere = self._devices is None
-        processes = None if everywhere else tuple(sorted(set(self.places)))
+    def make_message(self, identity: int, args: Sequence[Any], where: str) -> Program:
+        """Return the message that describes this program to the launcher.
+
+        Args:
+            identity: its entry in sequences.
+            args: the arguments of its first run.
+            where: the user's line that runs it.
+
+        """
         return Program(
-            self.name,
-            self.fingerprint,
-            processes,
-            self.shapes,
-            self.where,
-            self._devices,
+            self._name,
+            identity,
+            None if self._of_all else tuple(sorted(set(self._places))),
+            tuple(_format_shape(arg) for arg in args[:_MOST_SHAPES]),
+            where,
+            None if self._of_all else tuple(sorted(self._ids)),
             self._platform,
-            () if self._ids == sorted(self._ids) else tuple(self._ids[:_MOST_ORDERED]),
         )
 
     def forget_code(self) -> None:
         """Drop the reference to the program's code, to free its memory."""
         self._computation = None
 
-    def record_run(self, args: Sequence[Any], where: str) -> None:
-        """Record the shapes of the first run's arguments, and the user's line that runs it."""
-        self.where = where
-        self.shapes = tuple(_format_shape(arg) for arg in args[:_MOST_SHAPES])
+    def format_text(self) -> str:
+        """Return the program's StableHLO with source positions, comparable between processes."""
+        return format_program(self._computation, self._ids)
 
-    def concerns_others(self, execution: Any, args: Sequence[Any]) -> bool:
-        """Return whether other processes must run this program too.
-
-        They must if the program communicates, or if any process has only a part of an argument or
-        a result: all processes must make such an array with the same program.
+    def exchanges_data(self, executable: Any) -> bool:
+        """Return whether its processes exchange data; False if all its launches are not observed.
 
         Args:
-            execution: JAX's object that runs the program.
-            args: the arguments of this run.
+            executable: the compiled program.
 
         """
-        if self._talks:
-            return True
-        if self._is_mapped:
-            return _exchanges(execution.xla_executable, self.places)
-        return needs_all_processes(execution, args, self.places)
-
-    @property
-    def _is_mapped(self) -> bool:
-        """True if pmap made this program: each process then has its own arguments and results."""
-        if self.name != _MAPPED_NAME:
-            return self.name.startswith(_OLD_MAPPED)
-        for view in self._computation.body.operations:
-            op = view.operation
-            if op.name == "func.func" and op.attributes["sym_name"].value == "main":
-                arguments = op.regions[0].blocks[0].arguments
-                return any(str(arg.location).startswith(_MAPPED_ARGUMENT) for arg in arguments)
-        return False
+        if self._talks or self._name.startswith(_OLD_MAPPED):
+            return self._talks
+        modules = executable.hlo_modules()
+        return any(exchanges(module.to_string(), self._places) for module in modules)
 
 
 def needs_all_processes(execution: Any, args: Sequence[Any], places: Sequence[int]) -> bool:

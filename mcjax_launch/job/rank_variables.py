@@ -1,5 +1,6 @@
-"""Environment variables of ranks: common variables and each rank's own; pure."""
+"""Environment variables of ranks: common variables and each rank's own."""
 
+import os
 from collections.abc import Iterable, Mapping
 from itertools import accumulate
 
@@ -39,6 +40,8 @@ def make_common_settings(
         settings[hook_environ.JOIN_TIMEOUT] = str(job.start_timeout)
     if job.hook and job.on_rank_failure != "stop":
         settings[hook_environ.SURVIVES] = "1"
+    if job.hook and (switch := os.environ.get(hook_environ.SWITCH)):
+        settings[hook_environ.RECORD] = switch
     return settings
 
 

@@ -73,12 +73,12 @@ class _CpuBaseline:
             silent_since = run.main_thread.silent_since
             self.since = self.at if silent_since is None else silent_since
             self.polls = before is not None and self.main_s - before.main_s > _STILL_S
-        elif before is not None and self._is_still_since(before):
-            self.since = before.since
-            used_s, most_s = self.cpu_s - before.cpu_s, _IDLE * (self.at - before.at)
-            self.idles = used_s <= max(most_s, _LEAST_IDLE_S)
-            spins = run.compilations.on_accelerator
-            self.computes = not spins and self.cpu_s - before.cpu_s > BUSY * (self.at - before.at)
+        elif before is not None:
+            used_s, elapsed_s = self.cpu_s - before.cpu_s, self.at - before.at
+            self.idles = used_s <= max(_IDLE * elapsed_s, _LEAST_IDLE_S)
+            if self._is_still_since(before):
+                self.since = before.since
+                self.computes = not run.compilations.on_accelerator and used_s > BUSY * elapsed_s
 
     def _is_still_since(self, before: "_CpuBaseline") -> bool:
         used_s, waits = self.main_s - before.main_s, self.main_waits - before.main_waits
@@ -155,7 +155,7 @@ class HangWatch:
         reached = (run.reached for run in self._state.ranks.values())
         waiting = [stage.since for stage in reached if stage.waits_for_others]
         known = [since for since in waiting if since is not None]
-        return min([*known, *self._still.values()], default=now)
+        return min([*known, *self._still.values(), *self._idle_since.values()], default=now)
 
     @property
     def _still(self) -> dict[int, float]:
@@ -165,6 +165,15 @@ class HangWatch:
             for rank, baseline in self._baselines.items()
             if baseline.since < baseline.at
         }
+
+    @property
+    def _idle_since(self) -> dict[int, float]:
+        """Time of the latest program of each rank that has used no processor since then."""
+        if self._state.sequences is None:
+            return {}
+        launched = self._state.sequences.list_latest()
+        idle = (rank for rank, baseline in self._baselines.items() if baseline.idles)
+        return {rank: launched[rank] for rank in idle if rank in launched}
 
     def _judge(self, asked_at: float, now: float) -> HostQuery | None:
         """Judge the reported usage: ask for stacks if a rank seems to wait, else poll later."""
@@ -262,7 +271,8 @@ class HangWatch:
             return View(self._state, now)
         computing = {rank for rank, baseline in self._baselines.items() if baseline.computes}
         polling = {rank for rank, baseline in self._baselines.items() if baseline.polls}
-        return View(self._state, now, Positions(stacks, self._still, computing, polling))
+        positions = Positions(stacks, self._still, computing, polling, self._idle_since)
+        return View(self._state, now, positions)
 
     def _record_positions(self, view: View) -> None:
         """Record positions of ranks for which other ranks wait in initialize()."""

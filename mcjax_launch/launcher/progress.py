@@ -79,8 +79,6 @@ def _find_awaited_ranks(state: RunState, now: float) -> Mapping[int, str]:
     for gap in state.gaps:
         if now > gap.since + _WAITED_S:
             found.update(dict.fromkeys(gap.begun, format_ranks(gap.behind)))
-    for _, there, missing in state.programs.list_unfinished():
-        found.update(dict.fromkeys(there, format_ranks(missing)))
     for stage, late in (
         (Stage.JOINING, (Stage.ABSENT, Stage.IMPORTING, Stage.ALONE)),
         (Stage.LEAVING, (Stage.INSIDE,)),

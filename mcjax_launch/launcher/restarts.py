@@ -167,10 +167,6 @@ def run(
 def _make_state(job: Job, hosts: int) -> RunState:
     state = RunState(began_at=time.monotonic(), hosts=hosts, num_processes=job.num_processes)
     state.preempted_status = job.preempted_status
-    if job.record:
-        from mcjax_launch.runs.past_waits import PastWaits
-
-        state.waits = PastWaits()
     return state
 
 

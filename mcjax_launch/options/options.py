@@ -319,7 +319,7 @@ class DebuggingOptions(OptionGroup, title="Debugging", kw_only=True):
         help="Have each rank wait for an IDE's debugger, rank N at PORT + N of its host.",
     )
     verify_spmd: bool = declare_flag(
-        "Stop the job before ranks run different compiled programs (exit status 1).",
+        "End the job with status 1 at the first difference between the programs that ranks run.",
         excludes=("--no-hook", "--on-rank-failure: ranks that go on run other programs"),
     )
     profile: str | None = declare_option(

@@ -10,10 +10,10 @@ from datetime import UTC, datetime
 from typing import Any
 
 from mcjax_launch.diagnosis.attempt import Attempt
+from mcjax_launch.diagnosis.differences import describe_differences
 from mcjax_launch.diagnosis.findings.slow import describe_slow_rank
 from mcjax_launch.diagnosis.headline import extract_headline
 from mcjax_launch.diagnosis.root_cause import JobStopped, NotStarted, RankFailed
-from mcjax_launch.diagnosis.spmd import describe_divergence
 from mcjax_launch.diagnosis.summary import (
     describe_rank_end,
     describe_rank_failure,
@@ -24,9 +24,9 @@ from mcjax_launch.diagnosis.verdict import determine_verdict
 from mcjax_launch.diagnosis.view import Finding
 from mcjax_launch.job.job import Job
 from mcjax_launch.ranks import group_by_key
-from mcjax_launch.runs.past_waits import collect_waits
+from mcjax_launch.report.past_waits import collect_waits
+from mcjax_launch.runs.programs import format_title
 from mcjax_launch.runs.rank_run import RankRun, Sample, Verdict
-from mcjax_launch.runs.spmd import format_title
 from mcjax_launch.runs.state import RunState
 from mcjax_launch.runs.stop_reasons import StopReason
 from mcjax_launch.wire.hook_messages import ImportedJax
@@ -121,10 +121,8 @@ def make_attempt_record(ended: Attempt, began_at: float) -> Json:
         "log_dir": state.log_dir,
         "exit_status": ended.summary.status,
         "cause": cause,
-        "divergence": describe_divergence(state.programs) if state.diverged else [],
-        "divergence_sides": [list(side.ranks) for side in state.programs.group_diverged_ranks()]
-        if state.diverged
-        else [],
+        "divergence": describe_differences(state.sequences) if state.sequences else [],
+        "divergence_sides": _list_sides(state),
         "stacks": list(state.stacks),
         "native_stacks": list(state.native_stacks),
         "kernel_log": list(state.kernel_log),
@@ -177,6 +175,14 @@ def _make_cause(ended: Attempt) -> Json:
     }
 
 
+def _list_sides(state: RunState) -> list[list[int]]:
+    """Return the groups of ranks that did the same at the first difference of programs."""
+    if state.sequences is None or not state.differs:
+        return []
+    first = state.sequences.differences[0]
+    return [list(first.ranks), *(list(found.ranks) for found in first.deviations)]
+
+
 def _make_waits(ended: Attempt, ended_s: float | None) -> list[Json]:
     """Return the record of the ranks' waits, until the reason to end became known."""
     state, began_at = ended.state, ended.state.began_at
@@ -189,7 +195,7 @@ def _make_waits(ended: Attempt, ended_s: float | None) -> list[Json]:
             "late": list(wait.late),
             "until_s": _compute_seconds_since(began_at, wait.until),
         }
-        for wait in collect_waits(state.ranks, state.waits, state.gaps, end)
+        for wait in collect_waits(state, end)
     ]
 
 

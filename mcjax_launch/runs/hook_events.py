@@ -1,9 +1,7 @@
 """Apply the messages of ranks' hooks to the state of the run."""
 
-from functools import partial
-
+from mcjax_launch.runs.programs import RanProgram
 from mcjax_launch.runs.rank_run import ErrorReport, RankRun
-from mcjax_launch.runs.spmd import RanProgram
 from mcjax_launch.runs.state import RunState
 from mcjax_launch.wire import hook_messages as hook
 from mcjax_launch.wire.messages import FromHook
@@ -32,13 +30,12 @@ def apply(state: RunState, event: FromHook, at: float) -> bool:
             membership.joined_at = at
             state.record_process(event.rank, process)
         case hook.ProcessNumber(platform, process) if membership.joined_at is not None:
-            state.get_comparison(run).members.record(event.rank, platform, process)
-            state.compare_pending()
+            state.get_processes(run).record(event.rank, platform, process)
         case hook.Leaving() if membership.leaving_at is None:
             membership.leaving_at = at
-            state.record_last_program(run, at)
         case hook.Program() as program:
-            _record_program(state, run, program, at)
+            ranks = state.find_members(run, program.platform, program.processes)
+            run.compilations.ran[program.where] = RanProgram(program.name, ranks, program.where)
         case hook.Compiling() | hook.ImportedJax() as fact:
             state.activity.record_jax_use(at)
             _record_fact(run, fact, at)
@@ -96,37 +93,13 @@ def _record_call(
         membership.joining_at, membership.call, membership.refused = at, call, None
 
 
-def _record_program(state: RunState, run: RankRun, program: hook.Program, at: float) -> None:
-    """Record that a rank is about to run a program which spans processes."""
-    members = state.get_comparison(run).members
-    act = partial(_compare, state, run, program, at)
-    members.defer(program.platform, program.processes or (), act, at)
-    state.compare_pending()
-
-
-def _compare(state: RunState, run: RankRun, program: hook.Program, at: float) -> None:
-    """Compare a program with other ranks' programs; the ranks of its processes must be known."""
-    rank, comparison = run.process_id, state.get_comparison(run)
-    if state.compares:
-        ranks = state.find_members(run, program.platform, program.processes)
-        ran = comparison.intern_program(RanProgram.from_hook(program, ranks))
-        run.compilations.ran[ran.where] = ran
-        comparison.record_run(rank, ran)
-        if state.waits is not None:
-            state.waits.record_arrival(rank, ran, at)
-    elif state.has_outlived_failure:  # the remaining ranks may run different programs
-        ranks = state.find_members(run, program.platform, program.processes)
-        ran = RanProgram.from_hook(program, ranks)
-        run.compilations.ran[ran.where] = ran
-
-
 def _record_failure(
     state: RunState, run: RankRun, event: FromHook, failure: hook.Failed, at: float
 ) -> bool:
     """Record a program's failure; return True if its process is held up by JAX's exit."""
     if run.hidden_failure is not None:
         return False
-    others = state.get_comparison(run).members.find_renumbered_ranks(state.ranks)
+    others = state.get_processes(run).find_renumbered_ranks(state.ranks)
     if len(others) == len(failure.slices):  # by process; make it by rank
         by_rank = sorted((rank, failure.slices[process]) for process, rank in others.items())
         failure = failure.copy_with(slices=tuple(slice_ for _, slice_ in by_rank))

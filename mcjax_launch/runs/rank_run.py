@@ -23,7 +23,7 @@ from mcjax_launch.wire.hook_messages import (
 from mcjax_launch.wire.value import Changing, Value, field
 
 if TYPE_CHECKING:
-    from mcjax_launch.runs.spmd import RanProgram
+    from mcjax_launch.runs.programs import RanProgram
 
 # --- stages of a job ---
 # `diagnosis.snapshots` adds a rank's stack to its stage.

@@ -1,31 +1,33 @@
-"""Programs that ranks have run over each mesh, in order, and the first difference of ranks; pure.
+"""Programs that ranks have launched over each mesh, in order, and where ranks differ; pure.
 
 Each rank numbers the programs of a mesh from 1, and all ranks of the mesh must run the same ones in
-the same order. A rank that is behind differs from no other: only programs with the same number are
-compared.
+the same order. A rank that is behind differs from no other: ranks differ only if the next programs
+of two ranks are known, or one of these ranks has ended.
 """
 
 from __future__ import annotations
 
 import math
 from array import array
-from collections.abc import Collection, Mapping, Sequence
+from collections import Counter
+from collections.abc import Collection, Sequence
 from enum import Enum, auto
 
 from mcjax_launch.runs.arrivals import ProgramArrivals
-from mcjax_launch.runs.spmd import format_title
 from mcjax_launch.wire.value import Value
 
-#: Programs that are kept although all ranks have run them.
-KEPT = 64
-# Entries to keep for a mesh: if a rank is so far behind, its mesh is no longer compared.
-_MOST_KEPT = 1 << 20
-# A rank may withdraw its latest entry a moment after it was read.
-_PROVISIONAL_S = 0.4
-# So many programs after a difference show of what kind it is.
-_ENOUGH_AFTER = 220
+# Programs before a difference that are kept.
+_KEPT = 64
+# Programs by which a rank can be behind: if there are more, it is not seen whether it runs them.
+_MOST_BEHIND = 1 << 20
+# A rank that ends so many programs before the others has run some that were not recorded.
+_MOST_UNSEEN = 256
+# Differences of a mesh that are told.
+_MOST_TOLD = 8
 # Programs that must be alike after a difference, if there are so many; at least; how far to search.
 _ALIKE, _LEAST_ALIKE, _FARTHEST = 200, 2, 13
+# Programs that may come in another order.
+_MOST_PERMUTED = 64
 
 
 class ProgramName(Value):
@@ -45,6 +47,9 @@ class ProgramName(Value):
         return f"{self.title} at {self.where}" if self.where else self.title
 
 
+_UNKNOWN = ProgramName("an unknown program", "")
+
+
 class DeviationKind(Enum):
     """Kind of a deviation: what ranks did at a difference."""
 
@@ -53,48 +58,54 @@ class DeviationKind(Enum):
     EXTRA = auto()  # programs that the other ranks do not run here
     REPEATED = auto()
     SKIPPED_OR_REPEATED = auto()  # in a loop, both may leave the same trace
-    SWAPPED = auto()
+    ORDER = auto()  # the same programs in another order
     OTHER = auto()  # another program in place of the others'
-    RESHAPED = auto()  # the same function with an argument of another shape
     ENDED = auto()
+    COUNT = auto()  # more or fewer runs of a program, in threads
 
 
 class Deviation(Value):
-    """Deviation of some ranks at the first difference of a mesh from what others ran.
+    """Deviation of some ranks at a difference of a mesh from what others ran.
 
     Args:
         ranks: these ranks.
         kind: what they did.
-        program: the program that they ran; None if they have ended.
+        identity: identity of the program that they ran; 0 if they have ended.
         skipped, extra: number of programs that they skipped, and that they ran in addition.
+        count: number of the programs of these ranks; or by how many runs of a program they have
+            more than other ranks.
 
     """
 
     ranks: tuple[int, ...]
     kind: DeviationKind
-    program: ProgramName | None
+    identity: int = 0
     skipped: int = 0
     extra: int = 0
+    count: int = 0
 
 
 class Difference(Value):
-    """First difference between the programs of a mesh's ranks.
+    """Difference between the programs of a mesh's ranks.
 
     Args:
-        number: number of the program in the mesh's sequence, from 1.
-        usual: the program that most ranks ran.
+        number: number of the program in the sequence of most ranks, from 1.
+        identity: identity of the program that most ranks ran.
         ranks: the ranks that ran it.
         deviations: what the other ranks did.
-        lost: first and last number of the latest programs that were overwritten before they were
-            read, where ranks may have differed already; None if there are none.
 
     """
 
     number: int
-    usual: ProgramName
+    identity: int
     ranks: tuple[int, ...]
     deviations: tuple[Deviation, ...]
-    lost: tuple[int, int] | None = None
+
+    @property
+    def other_code(self) -> dict[int, tuple[int, ...]]:
+        """The program of each group of ranks, by identity, if programs were replaced; else {}."""
+        others = {d.identity: d.ranks for d in self.deviations if d.kind is DeviationKind.OTHER}
+        return {self.identity: self.ranks, **others} if others else {}
 
 
 class Gap(Value):
@@ -120,198 +131,266 @@ class RankSequence:
     """Programs of a rank in a mesh's sequence.
 
     Attributes:
-        count: number of programs that the rank has begun to run.
-        base: number of the last program that is no longer kept, or needed.
-        programs: identities of the later ones.
+        count: number of programs that the rank has launched.
+        programs: identities of those that are not compared yet.
+        begun: identity of the program that the rank is about to launch; 0 if unknown.
         changed_at: time of the latest report, in time.monotonic's seconds.
+        counts: number of runs of each program, once the order of programs says nothing.
 
     """
 
     def __init__(self) -> None:
-        self.count = self.base = 0
+        self.count = self.begun = 0
         self.programs = array("I")
+        self.counts: Counter[int] = Counter()
         self.changed_at = 0.0
 
-    def add(self, first: int, programs: Sequence[int], at: float) -> bool:
-        """Add programs from number `first` on, which replace programs from this number on.
+    @property
+    def next(self) -> int:
+        """Identity of the first program that is not compared yet; 0 if it is unknown."""
+        return self.programs[0] if self.programs else self.begun
 
-        Returns:
-            False if a replaced program is no longer kept, so that it may have been compared.
+    @property
+    def ahead(self) -> int:
+        """Number of programs after those that were compared."""
+        return len(self.programs) + bool(self.begun)
 
-        """
-        self.changed_at = at
-        is_known = self.count < first or first > self.base
-        if first > self.count + 1:  # those between are unknown
-            self.drop_until(first - 1)
-        self.count = first - 1 + len(programs)
-        if first <= self.base:
-            programs = programs[self.base + 1 - first :]
-        del self.programs[max(0, first - 1 - self.base) :]
-        self.programs.extend(programs)
-        return is_known
+    def get_next(self, index: int) -> int:
+        """Return the identity of a program by its index in those `ahead`."""
+        return self.programs[index] if index < len(self.programs) else self.begun
 
-    def count_settled(self, now: float) -> int:
-        """Return the number of programs, without the latest if it may still be withdrawn."""
-        is_provisional = now < self.changed_at + _PROVISIONAL_S and self.count > 0
-        return self.count - is_provisional
+    def list_next(self) -> array[int]:
+        """Return the programs that are not compared yet, and the one begun."""
+        return self.programs + array("I", [self.begun] if self.begun else [])
 
-    def drop_until(self, base: int) -> None:
-        """Forget the programs up to a number."""
-        if base > self.base:
-            del self.programs[: base - self.base]
-            self.base = max(base, self.base)
+    def drop(self, count: int) -> None:
+        """Forget the next programs: they were compared."""
+        del self.programs[:count]
 
-    def get_from(self, number: int) -> array[int]:
-        """Return the programs from a number on."""
-        return self.programs[number - 1 - self.base :]
+
+# Next programs by identity, 0 for ended, and the ranks of each.
+_Groups = dict[int, tuple[int, ...]]
 
 
 class MeshSequence:
     """Programs of a mesh's ranks, in order.
 
     Args:
-        thread: name of the ranks' threads that run them; "" for the main threads.
         members: the ranks of the mesh.
 
     Attributes:
         by_rank: the programs of each rank.
         arrivals: times at which the ranks came to programs.
-        agreed: number of programs that are equal in all ranks.
-        difference: the first difference; None if there is none.
-        is_compared: False if its order says nothing, or a rank is too far behind.
+        differences: differences found so far.
+        has_order: False if threads of a rank launch programs at the same time.
+        apart: the ranks that are at each of several next programs, if they are; else {}.
+        unseen: why the programs are no longer compared, in words; "" if they are.
 
     """
 
-    def __init__(self, thread: str, members: Collection[int]) -> None:
-        self.thread = thread
+    def __init__(self, members: Collection[int]) -> None:
         self.members = frozenset(members)
         self.by_rank = {rank: RankSequence() for rank in sorted(members)}
         self.arrivals = ProgramArrivals(self.members)
-        self.agreed = 0
-        self.difference: Difference | None = None
-        self.is_compared = True
-        self._lost: tuple[int, int] | None = None  # see `Difference`
-        self._differs_since = math.inf
+        self.differences: list[Difference] = []
+        self.has_order = True
+        self.apart: _Groups = {}
+        self.unseen = ""
+        self._recent = array("I")  # the latest programs that were compared
+        self._active = set(members)  # ranks that have not ended early
+        self._apart_since = 0.0
+        self._known: dict[tuple[int, int, tuple[int, ...]], Deviation] = {}
 
-    def add(self, rank: int, first: int, programs: Sequence[int], at: float) -> None:
-        """Add a rank's programs, from number `first` on."""
+    def add(self, rank: int, first: int, programs: Sequence[int], begun: int, at: float) -> None:
+        """Add a rank's programs, from number `first` on, and the one that it has begun."""
         sequence = self.by_rank.get(rank)
         if sequence is None:
             return
-        before = sequence.count  # less than agreed if programs of another rank were overwritten
-        if not sequence.add(first, programs, at) or sequence.count < min(before, self.agreed):
-            self.is_compared = False
-        if sequence.base > self.agreed:  # some programs were overwritten before they were read
-            begin = self.agreed + 1
-            if self._lost is not None and self._lost[1] == self.agreed:  # none were equal since
-                begin = self._lost[0]
-            self._lost = begin, sequence.base
-            self.agreed = sequence.base
+        if first != sequence.count + 1:
+            self.unseen = f"rank {rank} ran too many programs while its agent was suspended"
+        sequence.count = first - 1 + len(programs)
+        sequence.changed_at, sequence.begun = at, begun
+        if not self.unseen:
+            sequence.programs.extend(programs)
+            if len(sequence.programs) > _MOST_BEHIND:
+                self.unseen = "a rank is too far behind"
+        if self.unseen:
             for other in self.by_rank.values():
-                other.drop_until(self.agreed)
-        if len(sequence.programs) > _MOST_KEPT:
-            self.is_compared = False
-            sequence.drop_until(sequence.count - KEPT)
+                other.programs = other.programs[-_KEPT:]
 
     def find_gap(self, names: ProgramNames) -> Gap | None:
         """Return the first program that not all ranks have begun; None if there is none."""
-        least = min((own.count for own in self.by_rank.values()), default=0)
-        begun = tuple(rank for rank, own in self.by_rank.items() if own.count > least)
-        known = next((rank for rank in begun if self.by_rank[rank].base <= least), None)
-        if known is None or not self.is_compared:
+        if self.unseen or not self.has_order:
             return None
-        program = names[self.by_rank[known].get_from(least + 1)[0]]
-        behind = tuple(rank for rank, own in self.by_rank.items() if own.count == least)
+        least = min(own.ahead for own in self.by_rank.values())
+        begun = tuple(rank for rank, own in self.by_rank.items() if own.ahead > least)
+        if not begun:
+            return None
+        behind = tuple(rank for rank, own in self.by_rank.items() if own.ahead == least)
+        first = self.by_rank[begun[0]]
+        number = first.count - len(first.programs) + least + 1
         since = max(self.by_rank[rank].changed_at for rank in begun)
-        return Gap(least + 1, program, begun, behind, since)
+        return Gap(number, names[first.get_next(least)], begun, behind, since)
 
-    def compare(
-        self, names: ProgramNames, ended: Collection[int], now: float, wait_s: float
-    ) -> float:
-        """Look for a difference; return the time at which to look again, infinity for never.
+    def list_last(self, rank: int, most: int) -> list[tuple[int, int]]:
+        """Return the number and the identity of a rank's latest programs."""
+        own = self.by_rank[rank]
+        found = (self._recent + own.programs)[-most:]
+        numbered = list(enumerate(found, own.count - len(found) + 1))
+        return [*numbered, (own.count + 1, own.begun)][-most:] if own.begun else numbered
+
+    def compare(self, ended: Collection[int], now: float, wait_s: float) -> float:
+        """Look for differences; return the time at which to look again, infinity for never.
 
         Args:
-            names: names of programs.
             ended: ranks that will run no more programs.
             now: current time, in time.monotonic's seconds.
-            wait_s: seconds to wait for programs after a difference, which show its kind.
+            wait_s: seconds for which a difference must stand.
 
         """
-        if not self.is_compared or self.difference is not None or len(self.by_rank) < 2:
-            return math.inf
-        settled = {
-            rank: sequence.count if rank in ended else sequence.count_settled(now)
-            for rank, sequence in self.by_rank.items()
-        }
-        self._advance(min(settled.values()), names)
-        groups = self._group(settled, ended, names)
-        if len(groups) > 1:
-            self._differs_since = min(self._differs_since, now)
-            after = [self.by_rank[rank].count - self.agreed for g in groups.values() for rank in g]
-            wait_until = self._differs_since + wait_s
-            if min(after) > _ENOUGH_AFTER or now >= wait_until or ended:
-                self.difference = self._describe(groups, names)
-                return math.inf
-            return wait_until
-        self._differs_since = math.inf
-        is_provisional = any(settled[rank] < seq.count for rank, seq in self.by_rank.items())
-        return now + _PROVISIONAL_S if is_provisional else math.inf
+        while not self.unseen and len(self._active) > 1 and len(self.differences) < _MOST_TOLD:
+            if not self.has_order:
+                self._count()
+                self._compare_counts(ended)
+                break
+            self._advance()
+            groups = self._group(ended)
+            if len(groups) < 2:
+                self.apart = {}
+                break
+            if (known := self._find_known(groups)) is not None:
+                if self._pass(*known):
+                    continue
+                break  # the programs behind it are not known yet
+            if groups.keys() != self.apart.keys():
+                self._apart_since = now
+            self.apart = groups
+            if now < self._apart_since + wait_s:
+                return self._apart_since + wait_s
+            self._record(groups)
+        return math.inf
 
-    def _advance(self, end: int, names: ProgramNames) -> None:
-        """Set `agreed` to the number before the first difference, at most `end`."""
-        ranks = list(self.by_rank.values())
-        first = ranks[0].get_from(self.agreed + 1)[: max(0, end - self.agreed)]
+    def _advance(self) -> None:
+        """Drop the next programs that are equal in all ranks."""
+        ranks = [self.by_rank[rank] for rank in self._active]
+        least = min(len(own.programs) for own in ranks)
+        first = ranks[0].programs[:least]
         for other in ranks[1:]:
-            theirs = other.get_from(self.agreed + 1)[: len(first)]
+            theirs = other.programs[: len(first)]
             if theirs != first:
                 pairs = zip(first, theirs, strict=True)
-                differ = (at for at, pair in enumerate(pairs) if not names.are_same(*pair))
-                del first[next(differ, len(first)) :]
-        self.agreed += len(first)
-        for sequence in ranks:
-            sequence.drop_until(self.agreed - KEPT)
+                del first[next(at for at, (ours, own) in enumerate(pairs) if ours != own) :]
+        if first:
+            self._recent = (self._recent + first[-_KEPT:])[-_KEPT:]
+            for own in ranks:
+                own.drop(len(first))
 
-    def _group(
-        self, settled: Mapping[int, int], ended: Collection[int], names: ProgramNames
-    ) -> dict[int | None, list[int]]:
-        """Group the ranks by the program that they have run after the agreed ones, None: ended."""
-        groups: dict[int | None, list[int]] = {}
-        for rank, sequence in self.by_rank.items():
-            if settled[rank] > self.agreed:
-                program = sequence.get_from(self.agreed + 1)[0]
-                known = (other for other in groups if other is not None)
-                same = next((other for other in known if names.are_same(other, program)), program)
-                groups.setdefault(same, []).append(rank)
-            elif rank in ended:
-                groups.setdefault(None, []).append(rank)
-        return groups
+    def _group(self, ended: Collection[int]) -> _Groups:
+        """Group the ranks whose next program is known by it; 0: they have ended."""
+        groups: dict[int, list[int]] = {}
+        for rank in sorted(self._active):
+            if (program := self.by_rank[rank].next) or rank in ended:
+                groups.setdefault(program, []).append(rank)
+        return {program: tuple(ranks) for program, ranks in groups.items()}
 
-    def _describe(
-        self, groups: Mapping[int | None, Sequence[int]], names: ProgramNames
-    ) -> Difference:
-        ran = [program for program in groups if program is not None]
-        usual = max(ran, key=lambda program: len(groups[program]))
+    def _count(self) -> None:
+        """Count the next programs, whose order says nothing."""
+        for own in self.by_rank.values():
+            own.counts.update(own.programs)
+            own.drop(len(own.programs))
+
+    # --- a difference ---
+
+    def _record(self, groups: _Groups) -> None:
+        """Record a difference, and go on with what is alike behind it."""
+        usual = max((program for program in groups if program), key=lambda each: len(groups[each]))
+        of_usual = self.by_rank[groups[usual][0]]
         deviations = []
         for program, ranks in groups.items():
-            if program is None:
-                deviations.append(Deviation(tuple(ranks), DeviationKind.ENDED, None))
-            elif program != usual:
-                deviation = self._classify(groups[usual][0], ranks[0], names)
-                same = names[program].title == names[usual].title
-                if self._lost is not None:  # the first difference may be among those
-                    deviation = deviation.copy_with(kind=DeviationKind.UNCLEAR)
-                elif same and deviation.kind in (DeviationKind.OTHER, DeviationKind.UNCLEAR):
-                    deviation = deviation.copy_with(kind=DeviationKind.RESHAPED)
-                who = tuple(ranks)
-                deviations.append(deviation.copy_with(ranks=who, program=names[program]))
-        usually = names[usual], tuple(groups[usual])
-        return Difference(self.agreed + 1, *usually, tuple(deviations), self._lost)
+            if program == usual:
+                continue
+            own = self.by_rank[ranks[0]]
+            if program:
+                found = classify(self._recent, of_usual.list_next(), own.list_next())
+            else:
+                found = Deviation((), DeviationKind.ENDED)
+                if of_usual.ahead > _MOST_UNSEEN:
+                    self.unseen = f"{ranks[0]} recorded nothing while the others went on"
+                    return
+            found = found.copy_with(ranks=ranks, identity=program, count=own.count)
+            deviations.append(found)
+        number = of_usual.count - len(of_usual.programs) + 1
+        self.differences.append(Difference(number, usual, groups[usual], tuple(deviations)))
+        for found in deviations:
+            self._known[usual, found.identity, found.ranks] = found
+        self._pass(groups[usual], deviations)
 
-    def _classify(self, usual: int, rank: int, names: ProgramNames) -> Deviation:
-        """Return what a rank did where its programs first differ from those of the rank `usual`."""
-        after = (self.by_rank[each].get_from(self.agreed + 1) for each in (usual, rank))
-        before = self.by_rank[rank].programs[: self.agreed - self.by_rank[rank].base]
-        return classify(*(list(map(names.get_common, ran)) for ran in (before, *after)))
+    def _find_known(self, groups: _Groups) -> tuple[Sequence[int], list[Deviation]] | None:
+        """Return the usual ranks and the deviations of an earlier difference that was the same."""
+        for usual, ranks in groups.items():
+            others = ((program, who) for program, who in groups.items() if program != usual)
+            known = [self._known.get((usual, *other)) for other in others]
+            if usual and all(known):
+                return ranks, [deviation for deviation in known if deviation is not None]
+        return None
+
+    def _pass(self, usual: Sequence[int], deviations: Sequence[Deviation]) -> bool:
+        """Drop the programs at a difference, so that the next ones are alike.
+
+        Returns:
+            False if they are not known yet.
+
+        """
+        drops = {found: _count_dropped(found) for found in deviations}
+        most = max(by_usual for by_usual, _ in drops.values())
+        wanted = dict.fromkeys(usual, most)
+        for found, (by_usual, by_own) in drops.items():
+            wanted |= dict.fromkeys(found.ranks, by_own + most - by_usual)
+            if found.kind is DeviationKind.UNCLEAR:
+                self.unseen = "ranks differ"
+            if found.kind is DeviationKind.ENDED:
+                self._active -= set(found.ranks)
+                wanted |= dict.fromkeys(found.ranks, 0)
+        if any(count > len(self.by_rank[rank].programs) for rank, count in wanted.items()):
+            return False
+        for rank, count in wanted.items():
+            self.by_rank[rank].drop(count)
+        return True
+
+    def _compare_counts(self, ended: Collection[int]) -> None:
+        """Compare how often each program was run, when all ranks have ended."""
+        if not self._active <= set(ended):
+            return
+        counts = {rank: self.by_rank[rank].counts for rank in sorted(self._active)}
+        self._active.clear()
+        for program in sorted(set().union(*counts.values())):
+            by_count: dict[int, list[int]] = {}
+            for rank, count in counts.items():
+                by_count.setdefault(count[program], []).append(rank)
+            if len(by_count) > 1:
+                usual = max(by_count, key=lambda each: len(by_count[each]))
+                deviations = tuple(
+                    Deviation(tuple(ranks), DeviationKind.COUNT, program, count=count - usual)
+                    for count, ranks in by_count.items()
+                    if count != usual
+                )
+                found = Difference(usual, program, tuple(by_count[usual]), deviations)
+                self.differences.append(found)
+
+
+def _count_dropped(found: Deviation) -> tuple[int, int]:
+    """Return how many programs to drop of other ranks, and of the deviating ones."""
+    match found.kind:
+        case DeviationKind.SKIPPED | DeviationKind.SKIPPED_OR_REPEATED:
+            return found.skipped, 0
+        case DeviationKind.EXTRA | DeviationKind.REPEATED:
+            return 0, found.extra
+        case DeviationKind.ORDER:
+            return found.skipped, found.skipped
+        case DeviationKind.OTHER:
+            return 1, 1
+        case _:
+            return 0, 0
 
 
 def classify(before: Sequence[int], usual: Sequence[int], own: Sequence[int]) -> Deviation:
@@ -323,16 +402,21 @@ def classify(before: Sequence[int], usual: Sequence[int], own: Sequence[int]) ->
         own: programs of the rank from there on.
 
     """
-    skipped, extra = _find_start(own, usual), _find_start(usual, own)
-    is_other = _are_alike(usual[1:], own[1:])
-    known = min(len(usual), len(own), 2 + _ALIKE)
-    goes_on_alike = list(usual[2:known]) == list(own[2:known])
+    by_skipped = {at: _count_alike(own, usual[at:]) for at in range(1, _FARTHEST)}
+    by_extra = {at: _count_alike(usual, own[at:]) for at in range(1, _FARTHEST)}
+    replaced = _count_alike(usual[1:], own[1:])
+    most = max(*by_skipped.values(), *by_extra.values(), replaced, _LEAST_ALIKE)
+    skipped, extra = (
+        next((at for at, alike in found.items() if alike == most), 0)
+        for found in (by_skipped, by_extra)
+    )
     again = bool(extra) and list(before[-extra:]) == list(own[:extra])
-    if list(usual[:2]) == list(own[1::-1]) and not is_other and goes_on_alike:
-        kind = DeviationKind.SWAPPED
-    elif skipped and again and abs(skipped - extra) <= 1:  # neither is more likely
+    permuted = _find_permutation(usual, own)
+    if permuted and (most < _ALIKE or _count_alike(usual[permuted:], own[permuted:]) == _ALIKE):
+        return Deviation((), DeviationKind.ORDER, skipped=permuted)
+    if skipped and again and abs(skipped - extra) <= 1:  # neither is more likely
         kind = DeviationKind.SKIPPED_OR_REPEATED
-    elif is_other and skipped != 1:
+    elif skipped != 1 and (replaced == most or _are_new(before, usual, own)):
         kind = DeviationKind.OTHER
     elif skipped and not 0 < extra < skipped:
         kind = DeviationKind.SKIPPED
@@ -340,53 +424,56 @@ def classify(before: Sequence[int], usual: Sequence[int], own: Sequence[int]) ->
         kind = DeviationKind.REPEATED if again else DeviationKind.EXTRA
     else:
         kind = DeviationKind.UNCLEAR
-    return Deviation((), kind, None, skipped, extra)
+    return Deviation((), kind, skipped=skipped, extra=extra)
 
 
-def _find_start(sequence: Sequence[int], within: Sequence[int]) -> int:
-    """Return after how many programs `within` goes on as a sequence begins; 0 if it does not."""
-    return next((at for at in range(1, _FARTHEST) if _are_alike(sequence, within[at:])), 0)
+def _count_alike(first: Sequence[int], second: Sequence[int]) -> int:
+    """Return how many programs two sequences begin with alike.
 
+    Returns:
+        `_ALIKE` for as many or more, or all that are known, unless these are too few.
 
-def _are_alike(first: Sequence[int], second: Sequence[int]) -> bool:
-    """Return whether two sequences begin alike; False if there is too little of one."""
+    """
     length = min(len(first), len(second), _ALIKE)
-    return length >= _LEAST_ALIKE and list(first[:length]) == list(second[:length])
+    pairs = zip(first[:length], second[:length], strict=True)
+    alike = next((at for at, (ours, own) in enumerate(pairs) if ours != own), length)
+    return _ALIKE if alike == length >= _LEAST_ALIKE else alike
+
+
+def _are_new(before: Sequence[int], usual: Sequence[int], own: Sequence[int]) -> bool:
+    """Return whether the next program of neither side is known to the other side."""
+    ours, theirs = own[0], usual[0]
+    return ours not in before and theirs not in before and ours not in usual and theirs not in own
+
+
+def _find_permutation(usual: Sequence[int], own: Sequence[int]) -> int:
+    """Return how many next programs are the same in another order, again and again; 0 if none."""
+    balance: Counter[int] = Counter()
+    known = min(len(usual), len(own), _ALIKE)
+    same = []  # numbers of programs after which both have run the same ones
+    for length in range(1, known + 1):
+        balance[usual[length - 1]] += 1
+        balance[own[length - 1]] -= 1
+        if not any(balance.values()):
+            same.append(length)
+        if not same and length >= _MOST_PERMUTED:
+            break
+    return same[0] if same and known - same[-1] <= same[0] else 0
 
 
 class ProgramNames:
-    """Names of programs, by the identity that ranks give them."""
+    """Names of programs, by their identity."""
 
     def __init__(self) -> None:
         self._names: dict[int, ProgramName] = {}
-        self._fingerprints: dict[int, set[str]] = {}
-        self._common: dict[int, int] = {}  # identities by those of programs that are the same
-        self._by_fingerprint: dict[str, int] = {}
-
-    def record(self, identity: int, name: str, where: str, fingerprint: str) -> None:
-        """Record a rank's name for a program, with the fingerprint of the compiled program."""
-        self._names.setdefault(identity, ProgramName(format_title(name), where))
-        self._fingerprints.setdefault(identity, set()).add(fingerprint)
-        common = self._by_fingerprint.setdefault(fingerprint, identity)
-        self._common.setdefault(identity, common)
 
     def __getitem__(self, identity: int) -> ProgramName:
-        return self._names.get(identity, ProgramName("a program", ""))
+        """Return the name of a program."""
+        return self._names.get(identity, _UNKNOWN)
 
-    def get_common(self, identity: int) -> int:
-        """Return the identity that stands for a program in all ranks, as far as that is known."""
-        return self._common.get(identity, identity)
-
-    def are_same(self, first: int, second: int) -> bool:
-        """Return whether two identities stand for the same compiled program.
-
-        They differ if a rank calls a function with the same code that it has defined elsewhere. If
-        programs of both are the same, those that ran may be.
-        """
-        if first == second:
-            return True
-        known = self._fingerprints
-        return not known.get(first, set()).isdisjoint(known.get(second, ()))
+    def record(self, identity: int, name: ProgramName) -> None:
+        """Record the name of a program; the first one stays."""
+        self._names.setdefault(identity, name)
 
 
 class ProgramSequences:
@@ -395,18 +482,20 @@ class ProgramSequences:
     Attributes:
         names: names of the programs.
         meshes: sequence of each mesh, by the number of the ranks' process and a key.
+        texts: the code of programs that ranks have run in place of one another, by identity; ""
+            if it is not kept.
 
     """
 
     def __init__(self) -> None:
         self.names = ProgramNames()
         self.meshes: dict[tuple[int, int], MeshSequence] = {}
+        self.texts: dict[int, str] = {}
 
     @property
-    def differences(self) -> list[tuple[MeshSequence, Difference]]:
-        """Sequences with a difference, each with its first difference."""
-        meshes = self.meshes.values()
-        return [(mesh, mesh.difference) for mesh in meshes if mesh.difference is not None]
+    def differences(self) -> list[Difference]:
+        """Differences of all meshes, found so far."""
+        return [found for mesh in self.meshes.values() for found in mesh.differences]
 
     @property
     def gaps(self) -> list[Gap]:
@@ -415,27 +504,34 @@ class ProgramSequences:
         return [gap for gap in found if gap is not None]
 
     def count(self, rank: int) -> int:
-        """Return the number of programs that a rank has begun to run, over all meshes."""
+        """Return the number of programs that a rank has launched, over all meshes."""
         return sum(
             mesh.by_rank[rank].count for mesh in self.meshes.values() if rank in mesh.members
         )
 
+    def list_latest(self) -> dict[int, float]:
+        """Return the time of each rank's latest report of programs, in time.monotonic's seconds."""
+        found: dict[int, float] = {}
+        for mesh in self.meshes.values():
+            for rank, own in mesh.by_rank.items():
+                if own.count or own.begun:
+                    found[rank] = max(own.changed_at, found.get(rank, 0.0))
+        return found
+
     def list_last(self, rank: int, most: int) -> list[tuple[int, ProgramName]]:
         """Return a rank's latest programs in the mesh where it has run most, with their numbers."""
-        own = [mesh.by_rank[rank] for mesh in self.meshes.values() if rank in mesh.members]
+        own = [mesh for mesh in self.meshes.values() if rank in mesh.members]
         if not own:
             return []
-        sequence = max(own, key=lambda each: each.count)
-        first = max(sequence.base, sequence.count - most) + 1
-        found = sequence.get_from(first)
-        return [(first + at, self.names[program]) for at, program in enumerate(found)]
+        mesh = max(own, key=lambda each: each.by_rank[rank].count)
+        return [(number, self.names[program]) for number, program in mesh.list_last(rank, most)]
 
     def conclude(self) -> list[Difference]:
         """Return the differences, when no rank runs programs any more."""
         self.compare((), math.inf, 0)
-        return [difference for _, difference in self.differences]
+        return self.differences
 
     def compare(self, ended: Collection[int], now: float, wait_s: float) -> float:
         """Look for differences; return when to look again (see `MeshSequence.compare`)."""
-        times = [mesh.compare(self.names, ended, now, wait_s) for mesh in self.meshes.values()]
+        times = [mesh.compare(ended, now, wait_s) for mesh in self.meshes.values()]
         return min(times, default=math.inf)

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import signal
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from functools import partial
 from typing import TYPE_CHECKING
 
 from mcjax_launch.runs.rank_run import Import, RankRun, Sample
@@ -19,9 +18,8 @@ from mcjax_launch.wire.timers import scale_time
 from mcjax_launch.wire.value import Changing, field
 
 if TYPE_CHECKING:
-    from mcjax_launch.runs.past_waits import PastWaits
+    from mcjax_launch.runs.programs import ProcessRanks
     from mcjax_launch.runs.sequences import Gap, ProgramSequences
-    from mcjax_launch.runs.spmd import Comparison
 
 # A compilation that has used no processor for this long waits for something; the first limit
 # applies if several ranks compile like that.
@@ -119,7 +117,6 @@ class RunState(Changing):
         pause: time that counts for no limit.
         initialize_calls: number of calls of initialize(), in all ranks together.
         tails: the last output of each rank, as it arrives.
-        waits: past waits of ranks; None unless a record is written.
         sequences: programs that ranks have run in order; None if no rank records them.
         suggest: returns a command that passes PROGRAM its coordinates, if it lacks them; else "".
         expects_hooks: True if each rank's own process is a Python that should load the hook.
@@ -151,7 +148,6 @@ class RunState(Changing):
     pause: Pause = field(default_factory=Pause)
     initialize_calls: int = 0
     tails: Tails = field(default_factory=Tails)
-    waits: PastWaits | None = None
     sequences: ProgramSequences | None = None
     suggest: Callable[[], str] = str
     expects_hooks: bool = False
@@ -160,7 +156,7 @@ class RunState(Changing):
     preempted_status: int | None = None
     host_lost: StopReason | None = None
 
-    _comparisons: dict[int, Comparison] = field(default_factory=dict)  # by turn
+    _processes: dict[int, ProcessRanks] = field(default_factory=dict)  # by turn
     _events: int = 0
     _rank_of: dict[int, int] = field(default_factory=dict)  # by initialize()'s process
 
@@ -256,9 +252,6 @@ class RunState(Changing):
         self.activity.active_at = at
         if run.failed and run.failed_at is None:
             self.record_failure(run, at)
-        if exited.status == 0 and run.membership.joined_at is not None:
-            self.record_last_program(run, at)
-        self.compare_pending()
         return exited.status != 0
 
     def record_failure(self, run: RankRun, at: float) -> None:
@@ -297,13 +290,6 @@ class RunState(Changing):
     def record_process(self, rank: int, process: int) -> None:
         """Record the process number that a rank has given to initialize()."""
         self._rank_of[process] = rank
-
-    def record_last_program(self, run: RankRun, at: float) -> None:
-        """Record that a rank runs no more programs, unless it has failed."""
-        if self.compares and run.failure is None:
-            programs = self.get_comparison(run)
-            programs.members.defer("", (), partial(programs.record_end, run.process_id), at)
-            self.compare_pending()
 
     def keep_output(self, rank: int, *, last: bool = False) -> None:
         """Copy the tails of a rank's output to its RankRun; if `last`, drop the tails."""
@@ -405,62 +391,27 @@ class RunState(Changing):
         """
         if processes is None:
             return frozenset(self._rank_of.values())
-        known = self.get_comparison(run).members.get_ranks(platform)
+        known = self.get_processes(run).get_ranks(platform)
         told = set(known.values())
         others = {number: rank for number, rank in self._rank_of.items() if rank not in told}
         ranks = {**others, **known}
         return frozenset(ranks[number] for number in processes if number in ranks)
 
-    def compare_pending(self, *, force: bool = False) -> None:
-        """Compare deferred programs whose ranks are known; if `force`, all deferred programs."""
-        for turn, programs in list(self._comparisons.items()):
-            programs.members.run_known(partial(self._may_report, turn) if not force else tuple)
+    def get_processes(self, run: RankRun) -> ProcessRanks:
+        """Return the ranks of the JAX processes in the turn that a rank is in."""
+        turn = run.membership.turn
+        if turn not in self._processes:
+            from mcjax_launch.runs.programs import ProcessRanks  # as only Python's ranks need
 
-    def _may_report(self, turn: int) -> list[int]:
-        """Return the ranks that may still report their process numbers in a turn."""
-        return [run.process_id for run in self.running if run.membership.turn <= turn]
-
-    @property
-    def programs(self) -> Comparison:
-        """The comparison of the turn in which ranks diverged, or of the latest turn."""
-        latest = max(self._comparisons, default=0)
-        return self._diverged or self._get_comparison_of_turn(latest)
+            self._processes[turn] = ProcessRanks()
+        return self._processes[turn]
 
     @property
-    def sequences_differ(self) -> bool:
-        """True if a rank has run recorded programs that others of its mesh have not."""
+    def differs(self) -> bool:
+        """True if ranks have run different programs."""
         return self.sequences is not None and bool(self.sequences.differences)
 
     @property
     def gaps(self) -> Sequence[Gap]:
         """Programs that some ranks have begun and others have not; see `ProgramSequences.gaps`."""
         return self.sequences.gaps if self.sequences is not None else ()
-
-    @property
-    def diverged(self) -> bool:
-        """True if the ranks have run different programs."""
-        return self._diverged is not None
-
-    @property
-    def _diverged(self) -> Comparison | None:
-        all_turns = self._comparisons.values()
-        return next((turn for turn in all_turns if turn.divergence is not None), None)
-
-    def get_comparison(self, run: RankRun) -> Comparison:
-        """Return the comparison of the turn that a rank is in."""
-        return self._get_comparison_of_turn(run.membership.turn)
-
-    def _get_comparison_of_turn(self, turn: int) -> Comparison:
-        if turn not in self._comparisons:
-            from mcjax_launch.runs.spmd import Comparison  # as only Python's ranks need
-
-            self._comparisons[turn] = Comparison()
-        return self._comparisons[turn]
-
-    @property
-    def compares(self) -> bool:
-        """True while programs are compared.
-
-        Comparison goes on after a divergence, to show which ranks are in which group.
-        """
-        return self.diverged or not (self.ending or self.has_outlived_failure)

@@ -26,6 +26,8 @@ SLICES = "MCJAX_HOOK_SLICES"
 GPUS = "MCJAX_HOOK_GPUS"
 #: This host's address, if its own name leads to none that other hosts can use.
 ADDRESS = "MCJAX_HOOK_ADDRESS"
+#: "0" if ranks record no programs; and the user's variable that says so, to measure the cost.
+RECORD, SWITCH = "MCJAX_HOOK_RECORD", "MCJAX_RECORD"
 #: Pid, number and address of a process that has called initialize(), for its child processes.
 MEMBER = "MCJAX_HOOK_MEMBER"
 #: Set in a process that does not run the program: `feature:order`, for that feature's hook.

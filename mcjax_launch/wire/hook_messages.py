@@ -146,27 +146,19 @@ class Compiled(HookMessage):
 
 
 class Program(HookMessage):
-    """Notice that a program that spans processes is about to be run for the first time.
+    """Notice that a program in which processes exchange data is about to be run the first time.
 
-    `fingerprint` identifies its code and devices. `processes` and `devices` are the numbers in its
+    `identity` stands for its code and devices. `processes` and `devices` are the numbers in its
     mesh, as the backend of `platform` counts; None for all.
-    `order` holds its first devices if they are not in ascending order, else ().
     """
 
     name: str
-    fingerprint: str
+    identity: int
     processes: tuple[int, ...] | None
     shapes: tuple[str, ...]
     where: str
     devices: tuple[int, ...] | None = None
     platform: str = ""
-    order: tuple[int, ...] = ()
-
-
-class Blind(HookMessage):
-    """Notice that programs cannot be compared with this version of jax, and the reason."""
-
-    reason: str
 
 
 class Raised(Nested):

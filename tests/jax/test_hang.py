@@ -32,7 +32,7 @@ def without_numbers(line: str) -> str:
     """A line as without the numbers of programs, which small ones do not have."""
     line = re.sub(r"in program [\d,]+, (.*?), for ", r"in \1 for ", line)
     line = re.sub(r", in program [\d,]+ \(.*?\), for ", " for ", line)
-    line = re.sub(r"has run (?:[\d,]+|none)(?: and|,) ", "", line)
+    line = re.sub(r"has run (?:[\d,]+|none)(?: programs?)?(?: and|,) ", "", line)
     return re.sub(r" \(last compiled .*\)", "", line)
 
 

@@ -25,11 +25,9 @@ def test_divergence_is_reported_by_the_launcher_of_its_ranks_only(jobs: Jobs) ->
     first = jobs.start("--host-rank", "0", *options)
     second = jobs.start("--host-rank", "1", *options)
     innocent, concerned = first.finish(), second.finish()
-    assert (innocent.status, concerned.status) == (1, 1), innocent.stderr + concerned.stderr
+    assert concerned.status == 1, innocent.stderr + concerned.stderr
     assert "--verify-spmd: the ranks run different programs\n" in concerned.report
     assert "different programs" not in innocent.stderr
-    assert "this is a consequence: a rank of another launcher" in innocent.report
-    assert "did not reach" not in innocent.report
     for ended, ranks in ((innocent, "0-1"), (concerned, "2-3")):
         note = f"--verify-spmd compares only ranks {ranks}: other launchers start the other ranks\n"
         assert note in ended.stderr

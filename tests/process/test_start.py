@@ -21,11 +21,11 @@ OF_SOME_RUNS = {
     "mcjax_launch.diagnosis.rules",
     "mcjax_launch.job.describe",
     "mcjax_launch.report.files",
-    "mcjax_launch.runs.spmd",
+    "mcjax_launch.runs.programs",
     "mcjax_launch.schedulers",
     "mcjax_launch.transport.bootstrap",
     "mcjax_launch.transport.staging",
-    "mcjax_launch.features.verify_spmd.watch",
+    "mcjax_launch.diagnosis.program_code",
 }
 # What the launcher leaves to the agent, and the agent to the launcher.
 OF_THE_AGENT = {"ctypes", "socket", "mcjax_launch.agent"}

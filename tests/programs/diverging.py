@@ -38,7 +38,7 @@ def metric(x: jax.Array) -> jax.Array:
 
 def part(way: str) -> None:
     if way == "code":  # a silent wrong number
-        y = (x * 3).sum() if odd else (x * x + 1).sum()  # at: code
+        y = jax.jit(lambda x: (x * 3 if odd else x * x + 1).sum())(x)  # at: code
         print("result", y)
     elif way == "shape":
         total(spread(5 if odd else 3)).block_until_ready()  # at: shape

@@ -6,7 +6,7 @@ from told import Told
 
 from mcjax_launch.diagnosis.rules import apply_rules
 from mcjax_launch.diagnosis.view import Fact, Occasion, View
-from mcjax_launch.runs.sequences import MeshSequence, ProgramSequences
+from mcjax_launch.runs.sequences import MeshSequence, ProgramName, ProgramSequences
 
 STEP, LOSS = 1, 2
 KEY = 0, 7
@@ -31,9 +31,9 @@ def play(
 
 def make(ranks: int) -> ProgramSequences:
     sequences = ProgramSequences()
-    sequences.names.record(STEP, "jit_step", "train.py:30", "s")
-    sequences.names.record(LOSS, "jit_loss", "train.py:31", "l")
-    sequences.meshes[KEY] = MeshSequence("", range(ranks))
+    sequences.names.record(STEP, ProgramName("jit(step)", "train.py:30"))
+    sequences.names.record(LOSS, ProgramName("jit(loss)", "train.py:31"))
+    sequences.meshes[KEY] = MeshSequence(range(ranks))
     return sequences
 
 

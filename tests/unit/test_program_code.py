@@ -2,7 +2,7 @@
 
 import pytest
 
-from mcjax_launch.diagnosis.spmd import Argument, find_code_differences, parse_code
+from mcjax_launch.diagnosis.program_code import Argument, find_code_differences, parse_code
 
 pytestmark = pytest.mark.every_jax
 
@@ -41,13 +41,6 @@ def test_program_arguments_are_parsed() -> None:
         Argument("batch", "bool[]", ""),
         Argument("2", "bf16[4]", ""),
     )
-
-
-def test_program_text_has_no_locations() -> None:
-    text = parse_code(TEXT).text
-    assert "loc" not in text
-    assert "    return %0 : tensor<f32>\n  }\n}\n" in text
-    assert text.startswith("// on the devices 0, 1\nmodule @program")
 
 
 SUM = "stablehlo.add across"

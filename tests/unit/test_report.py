@@ -156,7 +156,7 @@ def test_record_holds_times_and_usage_of_a_rank() -> None:
 def test_slow_ranks_are_recorded() -> None:
     state = run_of(2, began_at=100.0, sequences=ProgramSequences())
     assert state.sequences is not None
-    mesh = state.sequences.meshes[0, 1] = MeshSequence("", (0, 1))
+    mesh = state.sequences.meshes[0, 1] = MeshSequence((0, 1))
     for rank in (0, 1):
         mesh.arrivals.add(rank, [(number, 0, number + 0.25 * rank) for number in range(1, 31)])
     made = record.make_attempt_record(attempt_of(state, Summary(Completed(2))), 100.0)

@@ -145,13 +145,13 @@ def test_rank_rows_show_what_ranks_wait_for() -> None:
     state, words = joining(3), []
     for rank in range(3):
         state.record_output(rank, 0.0)
-    mesh = MeshSequence("", range(3))
+    mesh = MeshSequence(range(3))
     state.sequences = ProgramSequences()
     state.sequences.meshes[0, 1] = mesh
     for at, ran in ((1.0, (5, 5, 5)), (2.0, (6, 6, 5)), (9.0, ()), (10.0, (6, 6, 6)), (20.0, ())):
         for rank, count in enumerate(ran):
             own = mesh.by_rank[rank]
-            mesh.add(rank, own.count + 1, [1] * (count - own.count), at)
+            mesh.add(rank, own.count + 1, [1] * (count - own.count), 0, at)
         words.append(
             [row[4:].partition("  ")[0] for row in progress.format_rank_rows(state, at, 20)]
         )

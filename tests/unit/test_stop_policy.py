@@ -30,7 +30,6 @@ FULL = StopReason("stdout cannot be written: No space left on device", 141)
 AGENT = StopReason("host a: its agent was stopped by SIGTERM", 255)
 TIMEOUT = StopReason("--timeout: still running after 5 s", 124, needs_stacks=True)
 PARTED = StopReason("--verify-spmd: the ranks run different programs", 1)
-PARTED_HOW = StopReason(PARTED.message, 1, ("program #2: ...",))
 ERROR = LaunchError("host a: no Python", 255)
 
 INT_NOTE = Note(
@@ -83,7 +82,6 @@ BY_USER: Steps = [(interrupt(INT, 1.0), [INT_NOTE, SetReason(BY_INT), USER_INT])
 READER_GOES: Steps = [(("record_unexplained_stop", (GONE, 1.0)), [SetReason(GONE)])]
 AGENT_ENDED: Steps = [(("record_unexplained_stop", (AGENT, 1.0)), [SetReason(AGENT)])]
 TIMES_OUT: Steps = [(("on_limit", (TIMEOUT,)), [SetReason(TIMEOUT), ShowStacks()])]
-DIVERGED: Steps = [(("record_early_reason", (PARTED,)), [SetReason(PARTED)])]
 #: While ranks run: how it begins, and what follows.
 HISTORIES: dict[str, tuple[Steps, Steps]] = {
     "a rank fails before initialize(), as others may be about to": (
@@ -97,10 +95,7 @@ HISTORIES: dict[str, tuple[Steps, Steps]] = {
     "a rank fails, then INT hastens the end": (FAILS, [(interrupt(INT, 1.0), [USER_INT])]),
     "a rank fails, and a host is lost": (FAILS, [(("end_job", (LOST,)), [QUICK])]),
     "a rank fails, and a limit is reached": (FAILS, [(("on_limit", (TIMEOUT,)), [])]),
-    "a rank fails, and ranks diverge": (
-        FAILS,
-        [(("record_early_reason", (PARTED,)), []), (("on_limit", (PARTED_HOW,)), [])],
-    ),
+    "a rank fails, and ranks differ": (FAILS, [(("on_limit", (PARTED,)), [])]),
     "a rank fails, and the reader goes away": (
         FAILS,
         [(("record_unexplained_stop", (GONE, 1.0)), []), (("expire", (1.0 + SIGNAL_S,)), [QUICK])],
@@ -224,14 +219,6 @@ HISTORIES: dict[str, tuple[Steps, Steps]] = {
     "a limit that needs no stacks": (
         [(("on_limit", (PARTED,)), [SetReason(PARTED), QUICK])],
         [],
-    ),
-    "ranks diverge, and fail over it before more is known": (
-        DIVERGED,
-        [*FAILS, (("on_limit", (PARTED_HOW,)), [SetReason(PARTED_HOW)])],
-    ),
-    "ranks diverge, and are stopped": (
-        DIVERGED,
-        [(("on_limit", (PARTED_HOW,)), [SetReason(PARTED_HOW), QUICK])],
     ),
 }
 

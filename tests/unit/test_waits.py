@@ -4,14 +4,14 @@ from collections.abc import Sequence
 from typing import Any
 
 import pytest
-from told import Event, Told, ends, join, said
+from told import Event, Launched, Told, ends, join, launch, said
 
 from mcjax_launch.diagnosis.snapshots import Stack
 from mcjax_launch.diagnosis.view import Positions, View
 from mcjax_launch.diagnosis.waits.deadlock import may_act
 from mcjax_launch.diagnosis.waits.wait import Wait, find_wait
 from mcjax_launch.diagnosis.waits.words import describe_wait
-from mcjax_launch.runs.sequences import MeshSequence, ProgramSequences
+from mcjax_launch.runs.sequences import ProgramName, ProgramSequences
 from mcjax_launch.runs.state import RunState
 from mcjax_launch.wire import hook_messages as hook
 from mcjax_launch.wire.source_lines import is_one_call
@@ -91,15 +91,11 @@ ANOTHER = f"{WAITED}; another of its threads is in f at load.py:7"
 DIED = said(2, hook.UnhandledError("loader", hook.Raised("ValueError", "ValueError: corrupt")))
 QUEUED = ranks("queue", 0, 1, 2, 3, blocked=FUTEX)
 NOT_IN_JAX = "all 4 ranks have stood still for 40 s, not in JAX: ranks 0-3 in f at train.py:12"
-OF_ALL = [
-    e for rank in (0, 1, 3) for e in said(rank, hook.Program("jit_step", "f", None, (), STEP))
-]
+OF_ALL = [e for rank in (0, 1, 3) for e in said(rank, hook.Program("jit_step", 1, None, (), STEP))]
 OF_TWO = [
     e
     for rank in (0, 1)
-    for e in said(
-        rank, hook.ProcessNumber("", rank), hook.Program("jit_step", "f", (0, 1), (), STEP)
-    )
+    for e in said(rank, hook.ProcessNumber("", rank), hook.Program("jit_step", 1, (0, 1), (), STEP))
 ]
 GONE = "for rank 2, which has finished and is"
 TWO_PLACES = [*ranks("jax", 0, 1, 2), stack(3, "all processes", "train.py:30")]
@@ -222,13 +218,11 @@ def count_programs(state: RunState, *counts: int, last: str = "ssss") -> None:
     """Ranks have run jit(step) so often, the last time jit(step) or jit(update)."""
     sequences = state.sequences = ProgramSequences()
     for letter, name, line in (("s", "step", STEP), ("u", "update", "train.py:13")):
-        sequences.names.record(ord(letter), f"jit_{name}", line, letter)
-    mesh = sequences.meshes[0, 7] = MeshSequence("", range(len(counts)))
+        sequences.names.record(ord(letter), ProgramName(f"jit({name})", line))
     for rank, (count, letter) in enumerate(zip(counts, last, strict=False)):
         if count:
-            mesh.add(rank, 1, [ord("s")] * (count - 1) + [ord(letter)], 1.0)
+            launch(state, rank, *[ord("s")] * (count - 1), ord(letter))
     sequences.compare((), 100.0, 0.0)
-    sequences.compare((), 101.0, 0.0)
 
 
 @pytest.mark.parametrize("name", COUNTED)
@@ -429,7 +423,7 @@ WAIT_AT = {
 
 def job(*events: Event, platform: str = "cpu", flags: str = "", **known: Any) -> RunState:
     """Three ranks that have run a program that spans them all at train.py:12."""
-    program = hook.Program("jit_step", "f", None, (), STEP, platform=platform)
+    program = hook.Program("jit_step", 1, None, (), STEP, platform=platform)
     ran = [
         event
         for rank in range(3)
@@ -454,9 +448,7 @@ def test_deadlock_is_told_from_a_temporary_wait(where: str, does: str, expected:
 
 
 HOSTS = ("a", "b")
-MORE = [
-    e for rank in (0, 1) for e in said(rank, hook.Program("jit_g", "g", None, (), "train.py:30"))
-]
+MORE = [Launched(0, 2), Launched(1, 2)]
 
 
 @pytest.mark.parametrize(("how", "expected"), [

@@ -25,7 +25,7 @@ from mcjax_launch.console.noise_filter import NoiseFilter
 from mcjax_launch.console.pieces import Lines, Piece, Stream, make_lines
 from mcjax_launch.console.renderers import Live, Plain
 from mcjax_launch.console.unfinished import UnfinishedLines
-from mcjax_launch.diagnosis import spmd
+from mcjax_launch.diagnosis import program_code
 from mcjax_launch.diagnosis.snapshots import Stack, format_stacks
 from mcjax_launch.errors import LaunchError
 from mcjax_launch.features.preload.agent.import_server import Importer
@@ -34,12 +34,10 @@ from mcjax_launch.jax_messages import known_errors, line_classifier, lost_peer, 
 from mcjax_launch.job import hosts, placeholders
 from mcjax_launch.ranks import parse_ranges
 from mcjax_launch.runs.rank_run import Verdict
-from mcjax_launch.runs.spmd import ProgramCode
 from mcjax_launch.runs.tails import Tails
 from mcjax_launch.schedulers.slurm import parse_gpus
 from mcjax_launch.wire import frames
 from mcjax_launch.wire.codec import Malformed, Message
-from mcjax_launch.wire.hook_messages import ProgramText
 from mcjax_launch.wire.source_lines import find_owner, shorten_path
 from mcjax_launch.wording import format_one_line
 
@@ -211,7 +209,7 @@ def test_patterns_in_the_source_are_found() -> None:
     found = {where.partition(":")[0] for where, _, _ in uses()}
     assert len(USES) > 70
     assert {
-        "diagnosis/spmd.py",
+        "diagnosis/program_code.py",
         "agent/system/out_of_memory.py",
         "runs/tails.py",
     } <= found
@@ -317,15 +315,8 @@ def collapse(data: bytes) -> None:
 
 
 def compare_programs(text: str) -> None:
-    first, second = spmd.parse_code(text), spmd.parse_code(f"{text}x")
-    list(spmd.find_code_differences(first, second))
-
-
-def show_code(text: str) -> None:
-    code = ProgramCode()
-    for at in range(0, len(text), 100):
-        code.add(ProgramText("f", text[at : at + 100], False))
-    assert code.text == text
+    first, second = program_code.parse_code(text), program_code.parse_code(f"{text}x")
+    list(program_code.find_code_differences(first, second))
 
 
 def import_slowly(text: str) -> None:
@@ -364,7 +355,6 @@ TEXTS: dict[str, Callable[[str], object]] = {
     "stacks": lambda text: format_stacks([Stack(0, "h", 1, text), Stack(1, "h", 2, text)]),
     "a file's owner": lambda text: (find_owner(text), shorten_path(text)),
     "programs": compare_programs,
-    "a program's text": show_code,
     "a compiled program": lambda text: spmd_program.exchanges(text, [0, 1]),
     "diagnosis": diagnose,
     "a hosts file": lambda text: hosts.parse_file(text, "hosts", 1),

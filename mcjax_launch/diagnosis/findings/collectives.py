@@ -22,10 +22,10 @@ def different_collectives(view: View) -> Iterator[Finding]:
     if first is None or not ran_other_collective(first):
         return
     if (sequences := view.state.sequences) is not None and (known := sequences.conclude()):
-        from mcjax_launch.diagnosis.sequences import describe
+        from mcjax_launch.diagnosis.differences import describe
 
         for difference in known:
-            words = "; ".join(describe(difference))
+            words = "; ".join(describe(sequences, difference))
             yield Finding("different collectives", f"the ranks ran different collectives: {words}")
         return
     # The rank that noticed is as much to blame as any other.
@@ -135,7 +135,7 @@ def _find_late_ranks(view: View) -> list[RankRun]:
     if not late or not lost_peer.says_timed_out(view.failed_text):
         return []
     # Others may have been ended before they could fail in the collective: they have begun it.
-    awaited = {rank for _, _, missing in state.programs.list_unfinished() for rank in missing}
+    awaited = {rank for gap in state.gaps for rank in gap.behind}
     # A late rank may also be another launcher's.
     known = [run for run in late if run.process_id in awaited]
     if not known:  # the rank has arrived meanwhile, too late

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 from mcjax_launch.diagnosis.view import Finding, View
 from mcjax_launch.ranks import format_ranks, group_by_key, inflect_have
+from mcjax_launch.runs.programs import format_title
 from mcjax_launch.runs.rank_run import RankRun
-from mcjax_launch.runs.spmd import format_title
 from mcjax_launch.runs.state import RunState
 from mcjax_launch.wire.value import Value
 from mcjax_launch.wording import format_rough_duration

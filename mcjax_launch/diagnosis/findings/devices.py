@@ -107,7 +107,7 @@ def shared_gpus(view: View) -> Iterator[Finding]:
 def other_numbers(view: View) -> Iterator[Finding]:
     """Find that jax.process_index() differs from the ranks' numbers; needs all numbers."""
     latest = max(view.runs, key=lambda run: run.membership.turn)
-    known = view.state.get_comparison(latest).members.find_renumbered_ranks(view.state.ranks)
+    known = view.state.get_processes(latest).find_renumbered_ranks(view.state.ranks)
     if not known:
         return
     pairs = [f"{process} is rank {known[process]}" for process in sorted(known)]

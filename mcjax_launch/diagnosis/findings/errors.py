@@ -66,7 +66,7 @@ def logged_errors(view: View) -> Iterator[Finding]:
         if run.status == 0 or (run.stage is Stage.LEAVING and not run.failed)
     ]
     logged = [(run, last) for run in finished if (last := _find_logged(view, run)) is not None]
-    needed = view.state.diverged or any(last.is_victims for _, last in logged)
+    needed = view.state.differs or any(last.is_victims for _, last in logged)
     for run, last in logged:
         is_needed = needed or run is view.culprit or run.process_id in late
         if is_needed and not last.is_victims:

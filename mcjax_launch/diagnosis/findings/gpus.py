@@ -7,8 +7,8 @@ from collections.abc import Iterator, Sequence
 from mcjax_launch.diagnosis.view import Finding, View
 from mcjax_launch.ranks import format_ranks, group_by_key
 from mcjax_launch.runs.gpu_use import GpuActivity
+from mcjax_launch.runs.programs import format_title
 from mcjax_launch.runs.rank_run import RankRun
-from mcjax_launch.runs.spmd import format_title
 from mcjax_launch.wire.messages import GpuUse
 from mcjax_launch.wire.timers import scale_time
 from mcjax_launch.wording import format_rough_duration

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from mcjax_launch.diagnosis.view import Finding, View
-from mcjax_launch.diagnosis.waits.wait import find_wait
 from mcjax_launch.ranks import format_ranks, group_by_key, inflect_have
 
 _BEHIND = (
@@ -21,29 +20,23 @@ _SAME_ORDER = (
 )
 
 
-def other_mesh(view: View) -> Iterator[Finding]:
-    """Find ranks whose mesh has the same devices in another order."""
-    if not view.state.diverged:
-        return
-    from mcjax_launch.diagnosis.spmd import describe_device_order
-
-    if words := describe_device_order(view.state.programs):
-        yield Finding("mesh", words)
-
-
 def other_sequence(view: View) -> Iterator[Finding]:
-    """Find the first difference in the order of programs that all ranks had run before."""
-    if view.state.sequences is None or view.state.diverged:
+    """Find the differences between the programs that ranks have run."""
+    sequences = view.state.sequences
+    if sequences is None or not sequences.differences:
         return
-    from mcjax_launch.diagnosis.sequences import describe
+    from mcjax_launch.diagnosis.differences import describe, describe_code, find_cure
 
-    for _, difference in view.state.sequences.differences:
-        ranks = [rank for deviation in difference.deviations for rank in deviation.ranks]
-        for line in describe(difference):
-            if line in view.said:
-                continue
-            words = f"{line}; results may be wrong from there on"
-            yield Finding(("sequence", line), words, tuple(ranks), _SAME_ORDER, is_urgent=True)
+    for difference in sequences.differences:
+        ranks = tuple(rank for found in difference.deviations for rank in found.ranks)
+        cure = find_cure(difference, _SAME_ORDER)
+        code = describe_code(sequences, difference)
+        for line, found in zip(describe(sequences, difference), difference.deviations, strict=True):
+            if line not in view.said:
+                words = "; ".join((line, *code, "results may be wrong from there on"))
+                key = "sequence", difference.number, found
+                yield Finding(key, words, ranks, cure, is_urgent=True)
+                code = []
 
 
 def last_programs(view: View) -> Iterator[Finding]:
@@ -60,22 +53,11 @@ def last_programs(view: View) -> Iterator[Finding]:
         yield Finding(("began", tuple(ranks)), words, tuple(ranks))
 
 
-def divergence(view: View) -> Iterator[Finding]:
-    """Find the divergence of the ranks' programs, as a title and lines with details."""
-    if view.state.diverged and (view.positions is None or find_wait(view) is not None):
-        from mcjax_launch.diagnosis.spmd import describe_divergence
-
-        yield Finding("diverged", "the ranks ran different programs:")
-        for line in describe_divergence(view.state.programs):
-            yield Finding(("diverged", line), line)
-
-
 def behind(view: View) -> Iterator[Finding]:
     """Find programs in which some ranks wait for other participating ranks to reach them."""
-    if view.state.diverged:
+    if view.state.differs:
         return
-    for program, there, missing in view.state.programs.list_unfinished():
-        what = f"{program.title} at {program.where}" if program.where else program.title
-        late = f"{format_ranks(missing)} {inflect_have(missing)}"
-        words = f"{format_ranks(there)}: waiting in {what}, which {late} not reached"
-        yield Finding(("behind", program), words, tuple(missing), _BEHIND)
+    for gap in view.state.gaps:
+        late = f"{format_ranks(gap.behind)} {inflect_have(gap.behind)}"
+        words = f"{format_ranks(gap.begun)}: waiting in {gap.program}, which {late} not reached"
+        yield Finding(("behind", gap.program), words, gap.behind, _BEHIND)

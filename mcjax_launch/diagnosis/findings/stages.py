@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from mcjax_launch.diagnosis.differences import OTHER_STEPS
 from mcjax_launch.diagnosis.findings.absent import ALL_OR_NONE, describe_absence
-from mcjax_launch.diagnosis.findings.waits import OTHER_STEPS
 from mcjax_launch.diagnosis.view import Finding, View
 from mcjax_launch.diagnosis.waits.deadlock import lacks_collective_timeout
 from mcjax_launch.ranks import group_by_key
@@ -47,7 +47,7 @@ def early_stage(view: View) -> Iterator[Finding]:
     for stage, (words, cure) in _STAYS.items():
         if stage in by_stage:
             ranks = by_stage[stage]
-            is_behind = stage is Stage.LEAVING and bool(view.state.programs.list_unfinished())
+            is_behind = stage is Stage.LEAVING and bool(view.state.gaps)
             if is_behind or (stage is Stage.ABSENT and never_joined):  # that says more
                 cure = ""
             yield Finding(stage, f"{view.format_ranks(ranks)}: {words}", tuple(ranks), cure)
@@ -61,7 +61,7 @@ def other_stack(view: View) -> Iterator[Finding]:
         Stage.ABSENT in stages
         or through <= {Stage.LEFT, Stage.ALONE}
         or any(run.never_joined for run in view.runs)
-        or bool(state.idle_compilations or state.programs.list_unfinished())
+        or bool(state.idle_compilations or state.gaps)
     )
     is_leaving = Stage.LEAVING in stages
     if is_explained or (view.moves and not is_leaving):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from mcjax_launch.diagnosis.differences import OTHER_STEPS
 from mcjax_launch.diagnosis.view import Finding, View
 from mcjax_launch.diagnosis.waits.deadlock import TIMEOUT_FLAG, lacks_collective_timeout, may_act
 from mcjax_launch.diagnosis.waits.wait import find_wait
@@ -17,10 +18,6 @@ _ONE_FOLDER = (
     "when saving, Orbax's processes wait for one another, and for what one of them creates: give "
     "all of them the same folder, on a file system that all hosts share"
 )
-#: Advice for a job in which a rank has finished and another one has not.
-OTHER_STEPS = (
-    "the ranks do not take the same number of steps: do they all have the same amount of data?"
-)
 
 
 def ranks_wait(view: View) -> Iterator[Finding]:
@@ -30,7 +27,7 @@ def ranks_wait(view: View) -> Iterator[Finding]:
         return
     words, late = describe_wait(view, wait), tuple(sorted(wait.late))
     if positions.is_whole and wait.is_deadlock and not may_act(view.state, positions.stacks):
-        cure = "" if view.state.diverged or not late else OTHER_STEPS
+        cure = "" if view.state.differs or not late else OTHER_STEPS
         words = f"{words}, so the job can never go on"
         yield Finding(wait.key, words, late, cure, wait.since, is_certain=True, is_final=False)
     else:

@@ -64,7 +64,7 @@ def _may_collectives_last(at: Standstill, absent: Sequence[int]) -> bool:
 
 def _are_in_other_programs(at: Standstill) -> bool:
     """Return whether all ranks wait in programs, after those of a mesh have differed."""
-    if not at.state.sequences_differ or at.on_accelerators:
+    if not at.state.differs or at.on_accelerators:
         return False
     return lacks_collective_timeout(at.state) and all(
         rank in at.blocked and rank not in at.compiling and at.ranks[rank].is_in_some_program
@@ -84,9 +84,7 @@ def _has_run_less(at: Standstill, rank: int) -> bool:
 
     Any other rank may have sent its data before it finished, and the network may have failed.
     """
-    skipped = (missing for _, _, missing in at.state.programs.list_unfinished())
-    is_missing = _is_behind(at, rank) or any(rank in missing for missing in skipped)
-    return at.ranks[rank].run.status == 0 or is_missing
+    return at.ranks[rank].run.status == 0 or _is_behind(at, rank)
 
 
 def _has_finished(at: Standstill, rank: int) -> bool:

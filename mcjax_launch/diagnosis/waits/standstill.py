@@ -74,7 +74,7 @@ def _find_blocked(
     compiling = {rank: idle[rank] for rank in inside if rank in idle}
     blocked = {
         rank: since
-        for rank, since in positions.still.items()
+        for rank, since in {**positions.idle_since, **positions.still}.items()
         if rank not in positions.computing
         and _is_blocked(ranks[rank], polls=rank in positions.polling)
     } | compiling

@@ -12,9 +12,9 @@ from mcjax_launch.diagnosis.findings.settings import other_version
 from mcjax_launch.diagnosis.snapshots import RankSnapshot
 from mcjax_launch.diagnosis.view import View
 from mcjax_launch.diagnosis.waits.wait import Cause, Wait, group_by_place
-from mcjax_launch.ranks import format_all_ranks, format_ranks, inflect_have
+from mcjax_launch.ranks import format_all_ranks, format_count, format_ranks, inflect_have
+from mcjax_launch.runs.programs import format_title
 from mcjax_launch.runs.rank_run import Stage
-from mcjax_launch.runs.spmd import format_title
 from mcjax_launch.wording import format_rough_duration
 
 if TYPE_CHECKING:
@@ -122,7 +122,9 @@ def _describe_place(same: Sequence[RankSnapshot], *, with_program: bool) -> str:
     if seen.run.is_gone:
         return f"{have} failed"
     if seen.reached.stage is Stage.LEAVING:
-        return _describe_leaving_ranks(seen, are, have)
+        count = seen.run.programs.total if with_program else 0
+        ran = f"{have} run {format_count(count, 'program')}, " if count else ""
+        return f"{ran}{_describe_leaving_ranks(seen, are, have)}"
     if (refused := seen.run.membership.refused) is not None:
         return f"went on alone after initialize() failed {explain_refusal(refused)}"
     standing = seen.position_with_threads

@@ -11,6 +11,7 @@ from binascii import b2a_base64
 from ...agent.part import AgentPart
 from .messages import (
     BEFORE,
+    BEGUN,
     BLOCKS,
     ENTRIES,
     FILE_BYTES,
@@ -20,9 +21,11 @@ from .messages import (
     TIMED,
     TIMES,
     Area,
+    AskText,
     AskTime,
     Entries,
     HostTime,
+    ProgramText,
     Recorded,
     Recording,
 )
@@ -38,7 +41,7 @@ if TYPE_CHECKING:
     from ...wire.messages import FromHook
 
 #: Seconds between two reports; less if more programs would come than these, but not less than so.
-EVERY_S = 1.0
+EVERY_S = 0.5
 _MOST_PROGRAMS, _LEAST_S = ENTRIES // 4, 0.1
 # Older entries may be overwritten: a rank makes a block and the 0 after it empty before it tells.
 _OLDEST = ENTRIES - 2 * BLOCKS[-1] - 2
@@ -52,42 +55,38 @@ class SequenceReader:
 
     def __init__(self, area: Area) -> None:
         self.area = area
-        self._number = 0  # of the last entry that was read, and the entry
-        self._last = 0
+        self._number = 0  # of the last entry that was read
+        self._begun = 0
         self._has_order = True
         self._timed = 0  # number of times that were read
 
-    def read(self) -> tuple[int, list[int]] | None:
-        """Return the number of the first new entry, and the new entries; None if nothing is new.
+    def read(self) -> tuple[int, list[int], int] | None:
+        """Return the number of the first new entry, the new entries, and the program begun.
 
-        The last entry may be withdrawn later; then its number is returned again. That a sequence
-        has no order any more is new, too.
+        Returns:
+            None if nothing is new. That the sequence has no order any more is new, too.
+
         """
+        begun = self.area.head[BEGUN]
         begin = self._number
-        found = self._read_from(begin)
+        programs = self._read_from(begin)
         # Overwritten, perhaps only now: this process may have been suspended.
         while self.area.head[BEFORE] - begin > _OLDEST:
             # The latest that will stay for a while: of each rank, so that they can be compared.
             begin = self.area.head[BEFORE] - ENTRIES // 2
-            found = self._read_from(begin)
-        number, programs = found
+            programs = self._read_from(begin)
         lost_order = self._has_order and self.area.head[HAS_NO_ORDER] != 0
-        is_new = bool(programs) or number < self._number or lost_order
-        self._number = number + len(programs)
-        self._last = programs[-1] if programs else self.area.entries[(number - 1) % ENTRIES]
+        is_new = bool(programs) or begun != self._begun or lost_order
+        self._number, self._begun = begin + len(programs), begun
         self._has_order = self._has_order and not lost_order
-        return (number + 1, programs) if is_new else None
+        return (begin + 1, programs, begun) if is_new else None
 
-    def _read_from(self, number: int) -> tuple[int, list[int]]:
-        """Return the entries after a number, and the number; one less if its entry is withdrawn."""
+    def _read_from(self, number: int) -> list[int]:
+        """Return the entries after a number."""
         entries, programs = self.area.entries, list[int]()
-        if number and number == self._number and entries[(number - 1) % ENTRIES] != self._last:
-            number -= 1
-        at = number
-        while entry := entries[at % ENTRIES]:
+        while entry := entries[(number + len(programs)) % ENTRIES]:
             programs.append(entry)
-            at += 1
-        return number, programs
+        return programs
 
     def read_times(self) -> list[tuple[int, int]]:
         """Return the numbers of some new programs, and the times in microseconds."""
@@ -133,7 +132,7 @@ class _Process:
             if not head[KEY]:
                 break
             if (new := reader.read()) is not None:
-                first, programs = new
+                first, programs, begun = new
                 self.most = max(self.most, len(programs))
                 packed = b"".join(program.to_bytes(4, "little") for program in programs)
                 text = b2a_base64(zlib.compress(packed, 1), newline=False).decode()
@@ -141,7 +140,7 @@ class _Process:
                 times = reader.read_times()
                 numbers, moments = tuple(n for n, _ in times), tuple(at for _, at in times)
                 order = not head[HAS_NO_ORDER]
-                found.append(Entries(*place, first, text, order, numbers, moments))
+                found.append(Entries(*place, first, text, begun, order, numbers, moments))
         return found
 
 
@@ -151,15 +150,29 @@ class RecordReports(AgentPart):
     def __init__(self, agent: HostAgent) -> None:
         super().__init__(agent)
         self._processes: dict[int, _Process] = {}  # by pid
-        self._counts: dict[int, int] = {}  # of processes, by rank
+        self._paths: dict[int, list[str]] = {}  # of the files of each rank's processes
         self.deadline: float | None = None
         self._reported_at = time.monotonic()
         agent.timers.append(self)
 
     def on_message(self, message: Message | Raw) -> None:
-        """Tell the launcher what time it is here."""
+        """Tell the launcher what time it is here, or the text of a program."""
+        if isinstance(message, AskText):
+            self._send_text(message.rank, message.identity)
+            return
         assert isinstance(message, AskTime)
         self.agent.link.send(HostTime(message.at, time.monotonic()))
+
+    def _send_text(self, rank: int, identity: int) -> None:
+        paths = (f"{path}.{identity}" for path in self._paths.get(rank, ()))
+        path = next(filter(os.path.exists, paths), os.devnull)
+        try:
+            with open(path, "rb") as file:
+                packed = file.read()
+        except OSError:
+            packed = b""
+        text = b2a_base64(packed, newline=False).decode()
+        self.agent.link.send(ProgramText(rank, identity, text))
 
     def on_hook_message(self, hook: HookConnection, said: FromHook) -> None:
         """Begin to read a process's file, or pass on what the launcher must know."""
@@ -167,10 +180,10 @@ class RecordReports(AgentPart):
             super().on_hook_message(hook, said)
             return
         path = os.path.join(self.agent.folder, os.path.basename(said.message.path))
-        number = self._counts.get(hook.rank, 0)
-        self._counts[hook.rank] = number + 1
+        paths = self._paths.setdefault(hook.rank, [])
         try:
-            self._processes[hook.pid] = _Process(hook.rank, number, path)
+            self._processes[hook.pid] = _Process(hook.rank, len(paths), path)
+            paths.append(path)
             os.unlink(path)
         except (OSError, ValueError):  # a program has sent nonsense
             return
@@ -183,6 +196,10 @@ class RecordReports(AgentPart):
             self._report([process])
         if not self._processes:
             self.deadline = None
+
+    def on_rank_end(self, rank: int) -> None:
+        """Report the last entries of a rank's processes, before its end is reported."""
+        self._report([each for each in self._processes.values() if each.rank == rank])
 
     def expire(self, now: float) -> None:
         """Report what is new, if it is time."""

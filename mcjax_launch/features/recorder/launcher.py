@@ -9,32 +9,35 @@ from typing import TYPE_CHECKING
 
 from mcjax_launch.diagnosis.view import Fact
 from mcjax_launch.features.recorder.messages import (
+    AskText,
     AskTime,
     Entries,
     HostTime,
     NotRecording,
+    ProgramText,
     Recorded,
-    RecordedProgram,
     RecordedSequence,
 )
 from mcjax_launch.launcher.part import JobLauncher, LauncherPart
 from mcjax_launch.ranks import format_ranks
+from mcjax_launch.runs.programs import format_title
 from mcjax_launch.runs.rank_run import RankRun
-from mcjax_launch.runs.sequences import MeshSequence, ProgramSequences
-from mcjax_launch.runs.stop_reasons import diverged
+from mcjax_launch.runs.sequences import MeshSequence, ProgramName, ProgramSequences
+from mcjax_launch.runs.stop_reasons import StopReason, diverged
+from mcjax_launch.wire.hook_messages import Program
 from mcjax_launch.wire.messages import Exited, FromHook
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable, Iterator, Mapping
 
     from mcjax_launch.transport.connection import AgentConnection
     from mcjax_launch.wire.frames import Raw
     from mcjax_launch.wire.messages import ToLauncher
 
 # A rank that has left the job records nothing more, but its last programs arrive within this time.
-_LAST_S = 2.5
-# Seconds to wait for what shows the kind of a difference; less if the job ends then.
-_WAIT_S, _WAIT_BEFORE_END_S = 1.2, 0.5
+_LAST_S = 1.2
+# Seconds for which a difference must stand, and then to wait for the code of programs.
+_STANDS_S, _TEXT_S = 1.0, 1.0
 # Seconds between two events with counts, and between two writes of what --jobs reads.
 _EVENTS_S = 9.0
 # Seconds after which a host is asked for its time again, because clocks drift.
@@ -64,19 +67,29 @@ class _Clock:
 
 
 class SequenceComparison(LauncherPart):
-    """Part that collects the ranks' programs in the state, and reports their first difference."""
+    """Part that collects the ranks' programs in the state, and reports their differences."""
 
     def __init__(self, launcher: JobLauncher) -> None:
         super().__init__(launcher)
         self._state = launcher.state
         self._sequences = self._state.sequences = ProgramSequences()
-        self._known: dict[int, RecordedSequence] = {}  # by key
-        self._deaf: set[int] = set()  # ranks that do not record
-        self._unrecorded: dict[int, int] = {}  # rank that does not record a sequence, by its key
+        self._meshes: dict[int, RecordedSequence] = {}  # by key
+        self._links: dict[int, AgentConnection] = {}  # by rank
+        self._unseen: dict[int, str] = {}  # why a rank's programs are not known
+        self._said: set[str] = set()
         self._clocks: defaultdict[AgentConnection, _Clock] = defaultdict(_Clock)
         self._told = 0  # differences
+        self._asked: dict[int, float] = {}  # when the code of a program was asked for
+        # Programs of one name, and the first rank that ran each.
+        self._alike: defaultdict[ProgramName, dict[int, int]] = defaultdict(dict)
+        self._stop: StopReason | None = None
         self._look_at = math.inf
         self._event_at = -math.inf  # of the latest counts
+        if launcher.job.verify_spmd and launcher.job.num_hosts > 1 and not launcher.restart:
+            mine = format_ranks(self._state.ranks)
+            launcher.console.note(
+                f"--verify-spmd compares only {mine}: other launchers start the other ranks"
+            )
 
     @property
     def deadline(self) -> float | None:  # type: ignore[override]
@@ -87,38 +100,34 @@ class SequenceComparison(LauncherPart):
         """Record what ranks have run, and compare it."""
         match message:
             case FromHook(rank=rank, message=NotRecording(reason)):
-                self._deaf.add(rank)
-                self.launcher.console.show_detail(f"rank {rank} does not record programs: {reason}")
-                for mesh in self._sequences.meshes.values():
-                    self._give_up(mesh, rank)
+                self._unseen[rank] = f"rank {rank} does not record programs: {reason}"
+                self.launcher.console.show_detail(self._unseen[rank])
             case FromHook(rank=rank, message=RecordedSequence() as sequence):
-                self._known[sequence.key] = sequence
+                self._meshes[sequence.key] = sequence
+                self._links[rank] = link
                 if not sequence.is_recorded:
-                    self._unrecorded[sequence.key] = rank
-                    for (_, key), mesh in self._sequences.meshes.items():
-                        if key == sequence.key:
-                            self._give_up(mesh, rank)
-            case FromHook(message=RecordedProgram() as program):
-                named = program.identity, program.name, program.where, program.fingerprint
-                self._sequences.names.record(*named)
+                    self._unseen[rank] = f"rank {rank} has too many meshes"
             case HostTime() as told:
                 self._clocks[link].set(told, now)
+            case ProgramText(_, identity, text):
+                self._sequences.texts[identity] = _decompress(text).decode("utf-8", "replace")
             case Recorded(sequences):
                 ahead_s = self._ask_time(link, now) if self.launcher.job.is_looked_at else None
                 for entries in sequences:
+                    self._links[entries.rank] = link
                     self._record(entries, ahead_s, now)
-                self._look(now)
                 self._report_counts(now)
+        self._look(now)
 
     def on_rank_message(self, message: FromHook | Exited, now: float) -> None:
-        """Look again when a rank has ended; with --verify-spmd end a job whose ranks diverge."""
-        if self.launcher.job.verify_spmd and self._state.diverged and not self._state.ending:
-            from mcjax_launch.diagnosis.spmd import describe_divergence
-
-            stop = diverged(describe_divergence(self._state.programs))
-            self.launcher.perform(self.launcher.policy.on_limit(stop))
-        elif isinstance(message, Exited):
+        """Record the name of a program; look again when a rank has ended."""
+        if isinstance(message, Exited):
             self._look(now)
+        elif isinstance(message.message, Program):
+            program = message.message
+            name = ProgramName(format_title(program.name), program.where)
+            self._sequences.names.record(program.identity, name)
+            self._ask_alike(name, message.rank, program.identity, now)
 
     def expire(self, now: float) -> None:
         """Look for differences, if it is time."""
@@ -136,7 +145,7 @@ class SequenceComparison(LauncherPart):
         return clock.ahead_s
 
     def _record(self, entries: Entries, ahead_s: float | None, now: float) -> None:
-        described = self._known.get(entries.key)
+        described = self._meshes.get(entries.key)
         if described is None:
             return
         meshes, place = self._sequences.meshes, (entries.process, entries.key)
@@ -144,28 +153,13 @@ class SequenceComparison(LauncherPart):
         if mesh is None:
             run = self._state.ranks[entries.rank]
             members = self._state.find_members(run, described.platform, described.processes)
-            mine = members.intersection(self._state.ranks) - self._deaf
-            mesh = meshes[place] = MeshSequence(described.thread, mine)
-        if not entries.has_order:
-            self._give_up(mesh, entries.rank)
-        elif entries.key in self._unrecorded:
-            self._give_up(mesh, self._unrecorded[entries.key])
+            mesh = meshes[place] = MeshSequence(members.intersection(self._state.ranks))
+        mesh.has_order = mesh.has_order and entries.has_order
         programs = _unpack(entries.programs)
-        mesh.add(entries.rank, entries.first, programs, now)
+        mesh.add(entries.rank, entries.first, programs, entries.begun, now)
         if ahead_s is not None:
             self._record_times(mesh, entries.rank, _list_times(entries, programs, ahead_s), now)
         self._state.record_programs(entries.rank, self._sequences.count(entries.rank), now)
-
-    def _give_up(self, mesh: MeshSequence, rank: int) -> None:
-        """Compare a mesh no longer, because a rank that may be in it cannot tell the order."""
-        if rank in mesh.members and mesh.is_compared:
-            mesh.is_compared = False
-            ranks = format_ranks(mesh.members)
-            thread = f" in the thread {mesh.thread}" if mesh.thread else ""
-            self.launcher.console.show_detail(
-                f"the order of programs over {ranks}{thread} is no longer compared: "
-                f"rank {rank} cannot tell it"
-            )
 
     def _record_times(
         self, mesh: MeshSequence, rank: int, times: "Iterable[tuple[int, int, float]]", now: float
@@ -179,26 +173,92 @@ class SequenceComparison(LauncherPart):
         if len(arrivals.slow) > known:
             self.launcher.parts.load_explanations().on_fact(Fact.ARRIVAL, now)
 
+    # --- differences ---
+
     def _look(self, now: float) -> None:
-        """Compare all sequences, and report a difference."""
+        """Compare all sequences, and report differences."""
         state = self._state
+        if self._stop is not None and state.stop is self._stop:
+            self._end_job()  # what arrives late may say more
         self._look_at = math.inf
-        if state.ending or not state.compares or state.has_outlived_failure:
+        if state.ending or state.has_outlived_failure:
             return
         ended = [rank for rank, run in state.ranks.items() if _has_ended(run, now)]
-        wait_s = _WAIT_BEFORE_END_S if self.launcher.job.verify_spmd else _WAIT_S
-        self._look_at = self._sequences.compare(ended, now, wait_s)
-        count = len(self._sequences.differences)
-        if count == self._told or state.diverged:
+        for mesh in self._sequences.meshes.values():
+            why = [words for rank, words in self._unseen.items() if rank in mesh.members]
+            mesh.unseen = mesh.unseen or "; ".join(why[:1])
+        is_over = not state.running
+        self._look_at = self._sequences.compare(ended, now, 0.0 if is_over else _STANDS_S)
+        self._say_unseen()
+        leaving = [run.membership.leaving_at for run in state.running]
+        ends = (at + _LAST_S for at in leaving if at is not None and at + _LAST_S > now)
+        self._look_at = min(self._look_at, *ends, math.inf)
+        for mesh in self._sequences.meshes.values():
+            self._ask_texts(mesh.apart, now)
+        found = self._sequences.differences
+        if len(found) == self._told:
             return
-        self._told = count
+        late = max(self._ask_texts(each.other_code, now) for each in found[self._told :])
+        if late > now and not is_over:
+            self._look_at = min(self._look_at, late)
+            return
+        self._told = len(found)
         if self.launcher.job.verify_spmd:
-            from mcjax_launch.diagnosis.sequences import describe_differences
-
-            lines = describe_differences(self._sequences)
-            self.launcher.perform(self.launcher.policy.on_limit(diverged(lines)))
+            self._end_job()
         else:
             self.launcher.parts.load_explanations().on_fact(Fact.SEQUENCE, now)
+
+    def _end_job(self) -> None:
+        """End the job for its differences, or add what has become known to the reason."""
+        from mcjax_launch.diagnosis.differences import describe_differences
+
+        stop = diverged(describe_differences(self._sequences))
+        if self._stop is None:
+            self.launcher.perform(self.launcher.policy.on_limit(stop))
+        elif stop != self._stop:
+            self._state.stop = stop
+        if self._state.stop is stop:
+            self._stop = stop
+
+    def _ask_texts(self, programs: "Mapping[int, tuple[int, ...]]", now: float) -> float:
+        """Ask ranks for the code of programs; return until when to wait for it.
+
+        Args:
+            programs: the ranks of each program, by its identity.
+            now: current time, in time.monotonic's seconds.
+
+        """
+        until = now
+        for identity, ranks in programs.items():
+            link = self._links.get(ranks[0])
+            if identity and link is not None and identity not in self._asked:
+                self._asked[identity] = now
+                link.send(AskText(ranks[0], identity))
+            if identity in self._asked and identity not in self._sequences.texts:
+                until = max(until, self._asked[identity] + _TEXT_S)
+        return until
+
+    def _ask_alike(self, name: ProgramName, rank: int, identity: int, now: float) -> None:
+        """Ask for the code of programs of one name that two ranks run: it may differ.
+
+        If their ranks end soon, it is too late to ask when the difference is known.
+        """
+        alike = self._alike[name]
+        if identity not in alike:
+            alike[identity] = rank
+            if len(set(alike.values())) > 1:
+                self._ask_texts({each: (first,) for each, first in alike.items()}, now)
+
+    def _say_unseen(self) -> None:
+        """Say with -v which programs are not compared."""
+        for mesh in self._sequences.meshes.values():
+            if mesh.unseen and not mesh.differences:
+                line = f"programs over {format_ranks(mesh.members)} are not compared: {mesh.unseen}"
+                if line not in self._said:
+                    self._said.add(line)
+                    self.launcher.console.show_detail(line)
+
+    # --- counts ---
 
     def _report_counts(self, now: float) -> None:
         """Report how many programs ranks have run, for --events, if it is time."""
@@ -220,7 +280,7 @@ def _has_ended(run: RankRun, now: float) -> bool:
     if run.failure is not None or run.status not in (None, 0):
         return False
     left_at = run.membership.leaving_at
-    return run.status == 0 or (left_at is not None and now > left_at + _LAST_S)
+    return run.status == 0 or (left_at is not None and now >= left_at + _LAST_S)
 
 
 def _list_times(
@@ -235,10 +295,17 @@ def _list_times(
 
 def _unpack(text: str) -> array[int]:
     """Return the identities in a report."""
-    packed = zlib.decompress(a2b_base64(text))
     programs = array("I")
-    programs.frombytes(packed)
+    programs.frombytes(_decompress(text))
     return programs
+
+
+def _decompress(text: str) -> bytes:
+    """Return what an agent has compressed; nothing if it is malformed."""
+    try:
+        return zlib.decompress(a2b_base64(text))
+    except (ValueError, zlib.error):
+        return b""
 
 
 PART = SequenceComparison

@@ -1,9 +1,10 @@
 """Messages on recorded programs, and the layout of the file that a rank and its agent share.
 
-A rank writes each call of a program that spans processes into a ring, from which the agent reads,
-also while the rank's Python is blocked. There is a ring for each *sequence*: the programs that one
-thread runs over one mesh, numbered from 1. An entry is a program's identity, never 0. An entry
-after the latest one is 0, and so is a withdrawn one; only the latest may be withdrawn or replaced.
+A rank writes each launch of a program in which processes exchange data into a ring, from which the
+agent reads, also while the rank's Python is blocked. There is a ring for each mesh: its *sequence*,
+numbered from 1. An entry is a program's identity, never 0; the entry after the latest one is 0. A
+program enters when JAX's call has returned: beside the ring stands the one that JAX's Python code
+is about to launch.
 
 A sequence is written in blocks of some length. The time at which a block's first program is run is
 recorded in another ring.
@@ -51,13 +52,14 @@ class Area:
         self.entries = own[_HEAD + 2 * TIMES :].cast("B").cast("I")
 
 
-# Words of an area's head, of which four are used: see `KEY` and the other indices.
+# Words of an area's head, of which five are used: see `KEY` and the other indices.
 _HEAD = 8
 _AREA = _HEAD + 2 * TIMES + ENTRIES // 2
 FILE_BYTES = 8 * MOST_SEQUENCES * _AREA
 #: Indices of words in an area's head: the key, 0 if the area is unused; 1 if the order of programs
-#: says nothing; the number of the last program before the latest block; the number of times.
-KEY, HAS_NO_ORDER, BEFORE, TIMED = range(4)
+#: says nothing; the number of the last program before the latest block; the number of times; the
+#: program that is about to be launched, else 0.
+KEY, HAS_NO_ORDER, BEFORE, TIMED, BEGUN = range(5)
 
 
 class Recording(HookMessage):
@@ -73,7 +75,7 @@ class NotRecording(HookMessage):
 
 
 class RecordedSequence(HookMessage):
-    """Notice of a new sequence: its mesh, and its thread's name, "" for the main thread.
+    """Notice of a new sequence, and its mesh.
 
     `processes` and `devices` are numbers as the backend of `platform` counts; None for all.
     `is_recorded` is False if the file has no room for it.
@@ -83,21 +85,7 @@ class RecordedSequence(HookMessage):
     platform: str
     processes: tuple[int, ...] | None
     devices: tuple[int, ...] | None
-    thread: str = ""
     is_recorded: bool = True
-
-
-class RecordedProgram(HookMessage):
-    """Notice of a program's name, and of the user's line that ran it first.
-
-    `identity` is equal in all processes for calls of the same function with a first argument of the
-    same shape. `fingerprint` is that of the compiled program; see `Program`.
-    """
-
-    identity: int
-    name: str
-    where: str
-    fingerprint: str
 
 
 class Entries(Nested):
@@ -107,9 +95,10 @@ class Entries(Nested):
         rank: the rank.
         process: number of the rank's process among those that have recorded, from 0.
         key: the sequence's key.
-        first: number of the first entry; entries from this number on that were sent are withdrawn.
+        first: number of the first entry.
         programs: identities of the programs, 4 bytes each, compressed, in base64.
-        has_order: False if several threads write the sequence, so that its order says nothing.
+        begun: identity of the program that is about to be launched next; 0 if unknown.
+        has_order: False if threads write the sequence at the same time: its order says nothing.
         timed: numbers of some of the programs.
         times: time at which each of these was run, in microseconds of the host's time.monotonic().
 
@@ -120,6 +109,7 @@ class Entries(Nested):
     key: int
     first: int
     programs: str
+    begun: int = 0
     has_order: bool = True
     timed: tuple[int, ...] = ()
     times: tuple[int, ...] = ()
@@ -147,3 +137,18 @@ class HostTime(ToLauncher):
 
     at: float
     now: float
+
+
+class AskText(ToAgent):
+    """Request for the text of a program that a rank has run, answered by ProgramText."""
+
+    rank: int
+    identity: int
+
+
+class ProgramText(ToLauncher):
+    """Answer to AskText: the program's StableHLO, compressed, in base64; "" if it is not kept."""
+
+    rank: int
+    identity: int
+    text: str

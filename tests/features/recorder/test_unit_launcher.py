@@ -9,20 +9,22 @@ from typing import Any
 
 import pytest
 from fakes import Connection
-from records import run_of
+from records import run_of, say
 
 from mcjax_launch.diagnosis.view import Fact
 from mcjax_launch.features.recorder.launcher import SequenceComparison
 from mcjax_launch.features.recorder.messages import (
+    AskText,
     AskTime,
     Entries,
     HostTime,
     NotRecording,
+    ProgramText,
     Recorded,
-    RecordedProgram,
     RecordedSequence,
 )
 from mcjax_launch.runs.stop_reasons import interrupted
+from mcjax_launch.wire.hook_messages import Leaving, Program
 from mcjax_launch.wire.messages import FromHook
 
 KEY = 7
@@ -37,30 +39,31 @@ class Job:
         self.details: list[str] = []
         self.facts: list[Fact] = []
         self.stops: list[Any] = []
-        self.rows: list[list[dict[str, Any]]] = []
         self.events: list[object] = []
         self.links = [Connection() for _ in range(hosts)]
         explanations = SimpleNamespace(on_fact=lambda fact, now: self.facts.append(fact))
         self.launcher: Any = SimpleNamespace(
             state=self.state,
-            job=SimpleNamespace(verify_spmd=verify_spmd, is_looked_at=True),
+            job=SimpleNamespace(verify_spmd=verify_spmd, is_looked_at=True, num_hosts=1),
             links=self.links,
             console=SimpleNamespace(show_detail=self.details.append),
-            front=SimpleNamespace(
-                standby=SimpleNamespace(record_rows=lambda kind, rows: self.rows.append(rows))
-            ),
             events=SimpleNamespace(
                 is_read=True, report=lambda kind, ranks: self.events.append(ranks)
             ),
             parts=SimpleNamespace(load_explanations=lambda: explanations),
             policy=SimpleNamespace(on_limit=lambda stop: stop),
-            perform=self.stops.append,
+            perform=self.stop,
         )
         self.part = SequenceComparison(self.launcher)
         for rank in range(ranks):
             self.says(rank, RecordedSequence(KEY, "cpu", None, None))
         for name in "fu":
-            self.says(0, RecordedProgram(ord(name), f"jit_{name}", "t.py:1", name))
+            program = Program(f"jit_{name}", ord(name), None, (), "t.py:1")
+            self.part.on_rank_message(FromHook(0, program), NOW)
+
+    def stop(self, stop: Any) -> None:
+        self.stops.append(stop)
+        self.state.record_stop(stop, NOW)
 
     def link(self, number: int) -> Any:
         return self.links[number]
@@ -106,57 +109,69 @@ def test_ending_job_is_not_compared() -> None:
     assert (job.facts, job.part.deadline) == ([], None)
 
 
-@pytest.mark.parametrize("is_early", [True, False])
 @pytest.mark.parametrize(
-    "message", [NotRecording("no room"), RecordedSequence(KEY, "cpu", None, None, "", False)]
+    "message", [NotRecording("no room"), RecordedSequence(KEY, "cpu", None, None, False)]
 )
-def test_rank_that_cannot_tell_the_order_is_not_compared(message: Any, *, is_early: bool) -> None:
+def test_mesh_of_a_rank_that_records_nothing_is_not_compared(message: Any) -> None:
     job = Job(3)
-    if is_early:
-        job.says(2, message)
     job.ran(0, "fuf")
     job.ran(1, "fuf")
-    if not is_early:
-        job.says(2, message)
+    job.says(2, message)
     job.ran(2, "fuu")
     job.wait(5)
     assert job.facts == []
-    assert "rank 2" in job.details[-1]
-    job.ran(0, "ff", NOW + 6)
-    job.ran(1, "fu", NOW + 6)
-    job.wait(12)
-    is_deaf = isinstance(message, NotRecording)
-    assert job.facts == [Fact.SEQUENCE] * (is_deaf and is_early)  # the others know theirs
+    assert job.details[-1].startswith("programs over ranks 0-2 are not compared: rank 2 ")
 
 
-def test_order_that_says_nothing_is_told_once() -> None:
+def test_order_says_nothing_if_threads_launch_at_the_same_time() -> None:
     job = Job(2)
     job.ran(0, "fuf")
     job.ran(1, "fuu", has_order=False)
-    job.ran(1, "fu", has_order=False)
     job.wait(5)
     assert job.facts == []
-    assert job.details == [
-        "the order of programs over ranks 0-1 is no longer compared: rank 1 cannot tell it"
-    ]
+
+
+def test_rank_has_ended_when_its_last_programs_must_have_come() -> None:
+    job = Job(2)
+    job.ran(0, "fuf")
+    job.ran(1, "fu")
+    say(job.state, 1, Leaving(), NOW)
+    job.part.on_message(job.link(0), Recorded(()), NOW)
+    job.wait(1)
+    assert job.facts == []
+    job.wait(4)
+    assert job.facts == [Fact.SEQUENCE]
+
+
+def test_code_of_programs_that_differ_is_asked_for() -> None:
+    """Which may come when the job ends already."""
+    job = Job(2, verify_spmd=True)
+    job.ran(0, "fu")
+    job.ran(1, "gu")
+    asked = [message for message in job.links[0].sent if isinstance(message, AskText)]
+    assert asked == [AskText(0, ord("f")), AskText(1, ord("g"))]
+    job.wait(1.5)
+    [stop] = job.stops
+    assert not any("they differ at" in line for line in stop.details)
+    for rank, name in enumerate("fg"):
+        line = f"%0 = stablehlo.{'add' if rank else 'multiply'} : tensor<f32>"
+        text = b2a_base64(zlib.compress(line.encode()), newline=False).decode()
+        job.part.on_message(job.link(0), ProgramText(rank, ord(name), text), NOW + 2)
+    assert job.state.stop is not None
+    assert "they differ at: rank 0: stablehlo.multiply · rank 1: stablehlo.add" in (
+        job.state.stop.details
+    )
 
 
 def test_counts_of_programs_are_reported_now_and_then() -> None:
-    """To --jobs more often than to --events."""
     job = Job(2)
     job.ran(0, "fu")
     for seconds in range(20):
         job.ran(0, "fu", NOW + seconds)
     assert len(job.events) == 3
-    assert len(job.rows) == 10
-    [row] = job.rows[0]
-    assert (row["rank"], row["count"]) == (0, 2)
-    job.launcher.front.standby = None
-    job.ran(0, "f", NOW + 40)
-    assert (len(job.events), len(job.rows)) == (4, 10)
     job.launcher.events.is_read = False
     job.ran(0, "f", NOW + 80)
-    assert len(job.events) == 4
+    assert len(job.events) == 3
 
 
 def ask(job: Job, link: int, *, ahead_s: float, takes_s: float, now: float = NOW) -> None:

@@ -1,13 +1,18 @@
 """Comparison of the programs that ranks have run in order, from invented sequences."""
 
 import math
+import random
 
 import pytest
 
-from mcjax_launch.diagnosis.sequences import describe_differences
-from mcjax_launch.runs.sequences import MeshSequence, ProgramSequences
+from mcjax_launch.diagnosis.differences import describe_differences
+from mcjax_launch.runs.sequences import MeshSequence, ProgramName, ProgramSequences
 
-LINES = {"f": "jit(forward) at train.py:12", "u": "jit(update) at train.py:13"}
+LINES = {
+    "f": "jit(forward) at train.py:12",
+    "u": "jit(update) at train.py:13",
+    "e": "jit(evaluate) at train.py:20",
+}
 KNOWN = {"f": ("forward", 12), "u": ("update", 13), "e": ("evaluate", 20), "g": ("forward", 12)}
 KEY = 0, 7
 LATER = 100.0
@@ -15,20 +20,34 @@ LATER = 100.0
 
 def play(*programs: str, ended: tuple[int, ...] = ()) -> list[str]:
     """What is said of ranks that have run these programs, a letter each."""
-    sequences = make(programs)
-    sequences.compare(ended, LATER, 1)
-    sequences.compare(ended, LATER + 10, 1)
+    sequences = make(*programs)
+    look(sequences, ended)
     return describe_differences(sequences)
 
 
-def make(programs: tuple[str, ...]) -> ProgramSequences:
+def make(*programs: str) -> ProgramSequences:
     sequences = ProgramSequences()
     for letter, (name, line) in KNOWN.items():
-        sequences.names.record(ord(letter), f"jit_{name}", f"train.py:{line}", letter)
-    mesh = sequences.meshes[KEY] = MeshSequence("", range(len(programs)))
-    for rank, own in enumerate(programs):
-        mesh.add(rank, 1, list(map(ord, own)), at=1.0)
+        sequences.names.record(ord(letter), ProgramName(f"jit({name})", f"train.py:{line}"))
+    sequences.meshes[KEY] = MeshSequence(range(len(programs)))
+    add(sequences, *programs)
     return sequences
+
+
+def add(sequences: ProgramSequences, *programs: str, begun: str = "") -> None:
+    """Ranks have run these programs after those before, and maybe begun another one."""
+    mesh = sequences.meshes[KEY]
+    for rank, own in enumerate(programs):
+        first = mesh.by_rank[rank].count + 1
+        is_at = ord(begun[rank]) if rank < len(begun) and begun[rank] != " " else 0
+        mesh.add(rank, first, list(map(ord, own)), is_at, 1.0)
+
+
+def look(sequences: ProgramSequences, ended: tuple[int, ...] = ()) -> None:
+    """Look for as long as differences may have to stand."""
+    now = LATER
+    while math.isfinite(now):
+        now = sequences.compare(ended, now, 1.0)
 
 
 @pytest.mark.parametrize(
@@ -42,14 +61,12 @@ def make(programs: tuple[str, ...]) -> ProgramSequences:
         (
             "fufuefufue",
             "fufueefufue",
-            "rank 2 repeated jit(evaluate) at train.py:20 (program 6 of this mesh): "
-            "ranks 0-1,3 ran {f}",
+            "rank 2 repeated {e} (program 6 of this mesh): ranks 0-1,3 ran {f}",
         ),
         (
             "fufufufufu",
             "fufufeufufu",
-            "rank 2 ran jit(evaluate) at train.py:20, which ranks 0-1,3 did not run "
-            "(program 6 of this mesh): they ran {u}",
+            "rank 2 ran {e}, which ranks 0-1,3 did not run (program 6 of this mesh): they ran {u}",
         ),
         (
             "fufufufufu",
@@ -60,36 +77,39 @@ def make(programs: tuple[str, ...]) -> ProgramSequences:
         (
             "fuefuefue",
             "fueufefue",
-            "rank 2 ran {u} before {f} (program 4 of this mesh): "
-            "ranks 0-1,3 ran them in the other order",
+            "rank 2 ran {u} where ranks 0-1,3 ran {f} (program 4 of this mesh): another order",
         ),
         (
             "fufufufufu",
             "fufefufufu",
-            "rank 2 ran jit(evaluate) at train.py:20 in place of {u} (program 4 of this mesh), "
-            "which ranks 0-1,3 ran",
+            "rank 2 ran {e} in place of {u} (program 4 of this mesh), which ranks 0-1,3 ran",
         ),
         (
             "ufuuufuu",
             "uguuufuu",
-            "rank 2 ran {f} with an argument of another shape than ranks 0-1,3 "
-            "(program 2 of this mesh)",
+            "rank 2 ran another {f} than ranks 0-1,3 (program 2 of this mesh)",
+        ),
+        (  # at each step, from the first one on
+            "fufufufu",
+            "gugugugu",
+            "rank 2 ran another {f} than ranks 0-1,3 (program 1 of this mesh)",
         ),
         (  # the next programs are as if it were another order
             f"{'f' * 20}e" * 3,
             "f" + f"{'f' * 20}e" * 3,
-            "rank 2 repeated {f} (program 21 of this mesh): "
-            "ranks 0-1,3 ran jit(evaluate) at train.py:20",
+            "rank 2 repeated {f} (program 21 of this mesh): ranks 0-1,3 ran {e}",
         ),
         (
             f"{'f' * 20}e" * 3,
             f"{'f' * 19}e" + f"{'f' * 20}e" * 2,
             "rank 2 skipped {f} (program 20 of this mesh): ranks 0-1,3 ran it",
         ),
-        (
-            "fuf",
-            "fuu",
-            "rank 2 ran {u} in place of {f} (program 3 of this mesh), which ranks 0-1,3 ran",
+        (  # in the order of a set, at each step
+            "fueg" * 20,
+            "fueg" + "gfeu" * 19,
+            "rank 2 ran {f} where ranks 0-1,3 ran {f} (program 5 of this mesh): another order; "
+            "is this a loop over a set, or over os.listdir()? Loop over sorted(...) instead: its "
+            "order is the same in all ranks",
         ),
     ],
 )
@@ -107,128 +127,140 @@ def test_rank_that_is_behind_does_not_differ() -> None:
 
 
 def test_rank_that_has_ended_differs_from_those_that_go_on() -> None:
-    said = "rank 1 ended without jit(forward) at train.py:12 (program 3 of this mesh): "
-    assert play("fufu", "fu", "fufu", ended=(1,)) == [f"{said}ranks 0,2 ran it"]
+    said = f"rank 1 ended after 2 programs of this mesh: ranks 0,2 began {LINES['f']}"
+    assert play("fufu", "fu", "fufu", ended=(1,)) == [said]
 
 
 def test_ranks_that_end_together_do_not_differ() -> None:
     assert play("fufu", "fufu", ended=(0, 1)) == []
 
 
-def test_equal_code_of_two_functions_is_no_difference() -> None:
-    sequences = make(("fuf", "fue"))
-    sequences.names.record(ord("e"), "jit_forward", "train.py:12", "f")
-    for letter in "fe":
-        sequences.names._fingerprints[ord(letter)] = {"same"}
-    sequences.compare((), LATER, 1)
+def test_rank_that_ends_far_behind_was_not_seen() -> None:
+    sequences = make("fu" * 500, "fu")
+    look(sequences, (1,))
     assert sequences.differences == []
+    assert "recorded nothing" in sequences.meshes[KEY].unseen
 
 
-def test_difference_is_named_though_each_rank_has_its_own_function() -> None:
-    """As one that uses a variable with the rank's number, which the program does not contain."""
-    sequences = make(("fufufefufu", "gugugegugu", "fufuefufu"))
-    sequences.names._fingerprints.clear()
-    sequences.names._common.clear()
-    for letter in KNOWN:
-        own = "f" if letter == "g" else letter
-        sequences.names.record(ord(letter), "jit_x", "", own + "again")
-    sequences.compare((), LATER, 1)
-    sequences.compare((), LATER + 10, 1)
-    assert describe_differences(sequences) == [
-        f"rank 2 skipped {LINES['f']} (program 5 of this mesh): ranks 0-1 ran it"
+def test_difference_must_stand_for_a_second() -> None:
+    sequences = make("fuf", "fuu")
+    assert sequences.compare((), LATER, 1.0) == LATER + 1
+    assert sequences.differences == []
+    assert sequences.compare((), LATER + 0.9, 1.0) == LATER + 1
+    sequences.compare((), LATER + 1, 1.0)
+    assert len(sequences.differences) == 1
+
+
+def test_programs_that_ranks_are_about_to_launch_are_compared() -> None:
+    """They may be stuck in them, and a launch that fails at once is forgotten."""
+    sequences = make("fu", "fu")
+    add(sequences, "", "", begun="fe")
+    assert sequences.compare((), LATER, 1.0) == LATER + 1
+    add(sequences, "", "", begun="f ")
+    assert sequences.compare((), LATER + 2, 1.0) == math.inf
+    add(sequences, "", "", begun="fe")
+    look(sequences)
+    [line] = describe_differences(sequences)
+    assert line.startswith(f"rank 1 ran {LINES['e']} in place of {LINES['f']} (program 3 of ")
+    add(sequences, "f", "e")
+    look(sequences)
+    assert len(sequences.differences) == 1
+
+
+def test_later_difference_is_told_too() -> None:
+    said = play("g" + "fu" * 10 + "fue" * 9, "f" + "fu" * 10 + "fue" * 4 + "fe" + "fue" * 4)
+    assert said == [
+        f"rank 1 ran another {LINES['f']} than rank 0 (program 1 of this mesh)",
+        f"rank 1 skipped {LINES['u']}, or repeated {LINES['e']} and 1 more program "
+        "(program 35 of this mesh): rank 0 ran jit(update)",
     ]
 
 
-def test_functions_that_share_a_program_do_not_differ() -> None:
-    """As of a tool's code: ranks give it other names, and it has several programs."""
-    sequences = make(("ffu", "eeu"))
-    for letter in "fe":
-        sequences.names._fingerprints[ord(letter)] = {"same", f"other {letter}"}
-    sequences.compare((), LATER, 1)
-    assert sequences.differences == []
+def test_same_difference_is_told_once() -> None:
+    assert len(play("fue" * 30, "fe" * 30)) == 1
+    assert len(play("fue" * 30, "ffue" * 30)) == 1
 
 
-def test_withdrawn_entry_is_no_difference() -> None:
-    sequences = make(("fuf", "fuu"))
-    assert sequences.compare((), 1.1, 1) < math.inf  # the last entries may be withdrawn
-    sequences.meshes[KEY].add(1, 3, [], at=1.2)
-    sequences.compare((), LATER, 1)
-    assert sequences.differences == []
-    sequences.meshes[KEY].add(1, 3, [ord("f")], at=LATER)
-    sequences.compare((), LATER + 10, 1)
-    assert sequences.differences == []
-    assert sequences.count(1) == 3
+def test_rank_that_ended_is_left_out_afterwards() -> None:
+    assert len(play("fufu" * 5, "fu", "fufu" + "fe" * 9, ended=(1,))) == 2
 
 
-def test_sequence_without_order_is_not_compared() -> None:
-    sequences = make(("fuf", "fuu"))
-    sequences.meshes[KEY].is_compared = False
-    sequences.compare((), LATER, 1)
+@pytest.mark.parametrize("seed", range(20))
+def test_reports_in_pieces_make_no_difference(seed: int) -> None:
+    """However far ranks are apart, and wherever their reports end."""
+    chance = random.Random(seed)
+    programs = [chance.choice("fue") for _ in range(400)]
+    sequences, now, at = make("", "", ""), LATER, [0, 0, 0]
+    while min(at) < len(programs):
+        rank = chance.randrange(3)
+        count = chance.randrange(30)
+        new = programs[at[rank] : at[rank] + count]
+        add(sequences, *("".join(new) if each == rank else "" for each in range(3)))
+        at[rank] += len(new)
+        now += 1
+        sequences.compare([each for each in range(3) if at[each] == len(programs)], now, 1.0)
     assert sequences.differences == []
+    assert sequences.count(1) == 400
+
+
+def test_only_counts_are_compared_where_threads_launch_at_the_same_time() -> None:
+    for own, said in (("ufufffuu", []), ("ufuffuu", ["rank 1 ran {f} 1 time fewer than rank 0"])):
+        sequences = make("fufufufu", own)
+        sequences.meshes[KEY].has_order = False
+        look(sequences)
+        assert sequences.differences == []
+        look(sequences, (0, 1))
+        assert describe_differences(sequences) == [line.format(**LINES) for line in said]
 
 
 def test_programs_that_all_have_run_are_forgotten() -> None:
-    sequences = make(("fu" * 500, "fu" * 500))
-    sequences.compare((), LATER, 1)
+    sequences = make("fu" * 500, "fu" * 500)
+    look(sequences)
     mesh = sequences.meshes[KEY]
-    assert mesh.agreed == 1000
-    assert {len(rank.programs) for rank in mesh.by_rank.values()} == {64}
+    assert {len(rank.programs) for rank in mesh.by_rank.values()} == {0}
     last = sequences.list_last(0, 2)
     assert [(number, str(name)) for number, name in last] == [(999, LINES["f"]), (1000, LINES["u"])]
-    mesh.add(0, 1001, list(map(ord, "fuff")), LATER)
-    mesh.add(1, 1001, list(map(ord, "fufu")), LATER)
-    sequences.compare((), LATER + 5, 1)
-    sequences.compare((), LATER + 10, 1)
+    add(sequences, "fuff", "fufu")
+    look(sequences)
     [line] = describe_differences(sequences)
     assert "program 1,004 of this mesh" in line
 
 
-def test_programs_that_replace_forgotten_ones_are_shown() -> None:
-    """No comparison is possible then, but the last programs of the rank are known."""
-    sequences = make(("fu" * 500, "fu" * 500))
-    sequences.compare((), LATER, 1)
-    sequences.meshes[KEY].add(0, 901, list(map(ord, "fu" * 18 + "eg")), LATER)
-    last = sequences.list_last(0, 3)
-    assert [(number, str(name)) for number, name in last] == [
-        (937, "jit(evaluate) at train.py:20"),
-        (938, LINES["f"]),
+def test_mesh_with_lost_programs_is_not_compared() -> None:
+    sequences = make("fufu", "fufu")
+    mesh = sequences.meshes[KEY]
+    mesh.add(0, 5000, list(map(ord, "uf")), 0, 2.0)  # 5 to 4999 were overwritten
+    mesh.add(1, 5, list(map(ord, "fe" * 2499)), 0, 2.0)
+    look(sequences)
+    assert sequences.differences == []
+    assert mesh.unseen.startswith("rank 0 ran too many programs")
+
+
+def test_program_that_some_ranks_have_not_begun_is_a_gap() -> None:
+    sequences = make("fuf", "fu", "fu")
+    add(sequences, "", "", "", begun="  f")
+    [gap] = sequences.gaps
+    assert (gap.number, str(gap.program), gap.begun, gap.behind) == (3, LINES["f"], (0, 2), (1,))
+
+
+CODE = """\
+// on the devices 0, 1
+module @program {
+  func.func public @main(%arg0: tensor<4xf32> loc("x")) -> (tensor<4xf32>) {
+    %0 = stablehlo.multiply %arg0, %arg0 : tensor<4xf32> loc("train.py":9:4 to :20)
+  } loc(#loc)
+} loc(#loc)
+"""
+
+
+def test_code_of_programs_that_differ_is_told_if_it_is_known() -> None:
+    sequences = make("fu", "gu", "fu")
+    look(sequences)
+    said = f"rank 1 ran another {LINES['f']} than ranks 0,2 (program 1 of this mesh)"
+    assert describe_differences(sequences) == [said]
+    sequences.texts = {ord("f"): CODE, ord("g"): CODE.replace("multiply", "add")}
+    assert describe_differences(sequences) == [
+        said,
+        "they differ at: ranks 0,2: stablehlo.multiply at train.py:9 · "
+        "rank 1: stablehlo.add at train.py:9",
     ]
-    sequences.compare((), LATER + 5, 1)
-    assert sequences.differences == []
-
-
-def test_lost_programs_are_left_out() -> None:
-    sequences = make(("fufu", "fufu"))
-    mesh = sequences.meshes[KEY]
-    mesh.add(0, 5000, list(map(ord, "uf")), 2.0)  # 5 to 4999 were overwritten
-    mesh.add(1, 5, list(map(ord, "fu" * 2499)), 2.0)
-    sequences.compare((), LATER, 1)
-    assert sequences.differences == []
-    assert mesh.agreed == 5001
-
-
-def test_difference_after_lost_programs_is_named() -> None:
-    """Of one rank more programs may be lost than another one has run."""
-    sequences = make(("fufu", "fufu"))
-    mesh = sequences.meshes[KEY]
-    sequences.compare((), 1.9, 1)
-    mesh.add(0, 5001, list(map(ord, "fuffu")), 2.0)
-    mesh.add(1, 5, list(map(ord, "fu" * 1000)), 2.0)
-    sequences.compare((), 2.0, 1)
-    mesh.add(1, 2005, list(map(ord, "fu" * 1500)), 3.0)
-    sequences.compare((), LATER, 1)
-    sequences.compare((), LATER + 2, 1)
-    [line] = describe_differences(sequences)
-    assert line == (
-        "rank 1 ran jit(update) at train.py:13 in place of jit(forward) at train.py:12 "
-        "(program 5,004 of this mesh; maybe one before: 5 to 5,000 ran too fast to be compared), "
-        "which rank 0 ran"
-    )
-
-
-def test_agreed_program_that_is_withdrawn_ends_the_comparison() -> None:
-    sequences = make(("fufu", "fufu"))
-    sequences.compare((), LATER, 1)
-    mesh = sequences.meshes[KEY]
-    mesh.add(0, 4, [], LATER)
-    assert not mesh.is_compared

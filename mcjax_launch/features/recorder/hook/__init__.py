@@ -1,9 +1,8 @@
-"""Recorder of calls of programs that span processes, by sys.monitoring (Python 3.12)."""
+"""Recorder of the programs that this process launches."""
 
 from __future__ import annotations
 
 import os
-import sys
 
 from ....hook.part import RunRecorder
 from ....wire import hook_environ
@@ -13,55 +12,44 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-    from ....wire.hook_messages import Program
-    from .calls import Calls
-
-# Ids of sys.monitoring that no kind of tool has by convention.
-_TOOLS = (4, 3)
+    from ....hook.spmd_program import SpanningProgram
+    from .launches import Launches
 
 
 class ProgramRecorder(RunRecorder):
     """Part that begins to record when the process has joined the job."""
 
-    _calls: Calls | None = None
+    _launches: Launches | None = None
 
     def on_join(self) -> None:
         """Begin to record; after another join, begin new sequences."""
-        if self._calls is not None:
-            self._calls.begin_anew()
+        if self._launches is not None:
+            self._launches.begin_anew()
+            return
+        if self.environ.get(hook_environ.RECORD) == "0":
+            self.link.send(NotRecording(f"{hook_environ.SWITCH}=0"))
             return
         try:
-            self._calls = self._begin()
+            from .launches import Launches
+            from .sequences import SequenceFile
+
+            folder = os.path.dirname(self.environ[hook_environ.SOCKET])
+            file = SequenceFile(os.path.join(folder, f"programs.{os.getpid()}"), self.link)
+            self._launches = Launches(file, self.link)
+            self.link.send(Recording(file.path))
         except Exception as error:  # an unknown JAX, or a full disk
+            self._launches = None
             self.link.send(NotRecording(repr(error)))
 
-    def _begin(self) -> Calls | None:
-        monitoring: Any = getattr(sys, "monitoring")  # noqa: B009, from Python 3.12 on
-        users = {tool: monitoring.get_tool(tool) for tool in _TOOLS}
-        tool = next((tool for tool, user in users.items() if user is None), None)
-        if tool is None:
-            tools = " and ".join(map(str, users.values()))
-            self.link.send(NotRecording(f"{tools} use sys.monitoring"))
-            return None
-        from .calls import Calls
-        from .sequences import SequenceFile
+    def describe(self, backend: Any, computation: Any, devices: Any) -> SpanningProgram | None:
+        """Return a program that is about to be compiled if it spans processes; else None."""
+        launches = self._launches
+        return None if launches is None else launches.describe(backend, computation, devices)
 
-        folder = os.path.dirname(self.environ[hook_environ.SOCKET])
-        file = SequenceFile(os.path.join(folder, f"programs.{os.getpid()}"), self.link)
-        calls = Calls(file)
-        self.link.send(Recording(file.path))
-        calls.begin(tool)
-        return calls
-
-    def on_run(self, program: Program | None) -> None:
-        """Record that this thread runs a program, with JAX's Python code."""
-        if self._calls is not None:
-            self._calls.on_run(program)
-
-    def on_abandoned_run(self) -> None:
-        """Record that this thread does not run its latest program: an exception prevents it."""
-        if self._calls is not None:
-            self._calls.on_abandoned_run()
+    def on_compiled(self, program: SpanningProgram | None, executable: Any) -> None:
+        """Record what an executable has been compiled from."""
+        if self._launches is not None:
+            self._launches.on_compiled(program, executable)
 
 
 PART = ProgramRecorder
