@@ -13,6 +13,8 @@ from ...wire.rank_process import RankSettings
 
 NAME = "preload"
 
+#: Beginnings of the names of variables that Python or the C library reads when a process starts.
+READ_AT_START = ("PYTHON", "LD_", "LC_", "LANG", "MALLOC_", "GLIBC_", "TZ", "LOCALTIME")
 #: Beginnings of the names of variables that JAX reads when it is imported. (XLA_FLAGS and LIBTPU_*
 #: are read when the first backend is made.)
 READ_BY_JAX = ("JAX_",)

@@ -215,14 +215,15 @@ def test_variables_of_each_rank_are_set(jobs: Jobs, folder: Path) -> None:
     assert ended.err == b""
 
 
-def test_rank_whose_libraries_would_read_another_value_is_started_afresh(
-    jobs: Jobs, folder: Path
+@pytest.mark.parametrize("name", ["OMP_NUM_THREADS", "PYTHONHASHSEED"])
+def test_rank_that_would_read_another_value_is_started_afresh(
+    jobs: Jobs, folder: Path, name: str
 ) -> None:
-    ended = preload(jobs, folder, "-n", 3, "-x", "OMP_NUM_THREADS={process_id}", "program.py")
+    ended = preload(jobs, folder, "-n", 3, "-x", f"{name}={{process_id}}", "program.py")
     shown = [line for line in lines(ended) if "imported" not in line]
     assert shown == [*ranks(True, 0), *ranks(False, 1, 2)]
     assert ended.report == (
-        "--preload: OMP_NUM_THREADS differs between ranks, and imports read it; "
+        f"--preload: {name} differs between ranks, and is read before the program; "
         "ranks 1-2 are started afresh"
     )
 

@@ -176,9 +176,9 @@ class ImportServer:
         cores = order.settings.cores
         if cores and len(cores) != self._cores:
             return "its number of cores differs"
-        names = [name for name in order.changes if name.startswith(fork_messages.READ_BY_LIBRARIES)]
-        if names:
-            return f"{names[0]} differs between ranks, and imports read it"
+        read = (*fork_messages.READ_AT_START, *fork_messages.READ_BY_LIBRARIES)
+        if names := sorted(name for name in order.changes if name.startswith(read)):
+            return f"{names[0]} differs between ranks, and is read before the program"
         try:
             os.chdir(order.cwd)  # which an import may have left
         except OSError as error:
