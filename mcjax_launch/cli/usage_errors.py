@@ -1,7 +1,7 @@
 """One-line messages for errors in a command line, with advice for other launchers' options."""
 
 import re
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 import click
 
@@ -192,9 +192,12 @@ def as_typed(message: str, context: click.Context) -> str:
     for parameter in context.command.params:
         typed = _find_typed_name(parameter, context)
         if typed and (others := [name for name in parameter.opts if name != typed]):
-            names = "|".join(map(re.escape, others))
-            message = re.sub(rf"(?<![\w-])(?:{names})(?=[ :,;=]|$)", typed, message)
+            message = _replace_options(message, dict.fromkeys(others, typed))
     return message
+
+
+def _replace_options(message: str, names: Mapping[str, str]) -> str:
+    return _OPTION.sub(lambda found: names.get(found[0], found[0]), message)
 
 
 def _find_typed_name(parameter: click.Parameter, context: click.Context | None) -> str:

@@ -32,6 +32,7 @@ def test_each_step_counts(tmp_path: Path, bad: str) -> None:
         folder = tmp_path / (".ci" if name == "packages" else "scripts")
         folder.mkdir(exist_ok=True)
         shell_script(folder / name, STEP)
+    shell_script(tmp_path / "scripts" / "size", "")
     shutil.copy(ROOT / ".ci" / "run", tmp_path / ".ci")
     status, printed = run(tmp_path, ".ci/run", BAD=bad)
     assert (status != 0) == bool(bad)

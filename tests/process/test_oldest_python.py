@@ -83,7 +83,8 @@ def test_program_runs_on_the_oldest_python(
     """The hook fills in the coordinates and reports the exception."""
     make_stand_in(tmp_path)
     (tmp_path / "program.py").write_text(PROGRAM)
-    ended = jobs.run("--hosts", hosts, "--via", FAKE_SSH, "program.py", cwd=tmp_path)
+    words = ("--hosts", hosts, "--via", FAKE_SSH, "-x", f"PYTHONPATH={tmp_path}")
+    ended = jobs.run(*words, "program.py", cwd=tmp_path)
     assert ended.status == 1, ended.stderr
     major, minor = version(python)
     for rank, host in enumerate("ab"):
