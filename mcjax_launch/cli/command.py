@@ -24,7 +24,7 @@ from mcjax_launch.options.option import PROJECT_FILE
 from mcjax_launch.options.options import Options
 from mcjax_launch.options.removed import find_removed_variables
 from mcjax_launch.request import combinations, ready, this_machine
-from mcjax_launch.request.coordinates import get_program_name, reads_coordinates
+from mcjax_launch.request.coordinates import find_program_name, reads_coordinates
 from mcjax_launch.request.this_machine import is_on_github
 from mcjax_launch.transport import early
 from mcjax_launch.wire import exit_status
@@ -369,7 +369,7 @@ def _find_argument_hints(
         import shlex
 
         line = shlex.join([NAME, *get_own_words(options, context)])
-        yield f"hint: {get_program_name(job)} needs arguments: {line} {' '.join(program)}"
+        yield f"hint: {find_program_name(job)} needs arguments: {line} {' '.join(program)}"
     elif reads_coordinates(job):
         yield f"hint: in PROGRAM's arguments, {_COORDINATES} are replaced by each rank's own"
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from ..wire.hook_messages import Compiled, Compiling
 from . import user_lines
 from .part import ProgramSource
-from .spmd_program import get_program_name
+from .spmd_program import find_program_name
 from .wrapping import wrap_like
 
 TYPE_CHECKING = False
@@ -71,7 +71,7 @@ class Compilation:
     def _report_begin(self, backend: Any, computation: Any) -> bool:
         """Report that a compilation begins; return True when that has been sent."""
         try:
-            name, where = get_program_name(computation), user_lines.find_current_line()
+            name, where = find_program_name(computation), user_lines.find_current_line()
             self._link.send(Compiling(name, where, str(backend.platform)))
         except Exception:  # an unknown version of JAX
             return False

@@ -7,6 +7,7 @@ import math
 from ..wire import source_lines
 from ..wire.hook_messages import Program
 from ..wire.value import Value
+from . import user_lines
 
 TYPE_CHECKING = False
 
@@ -323,6 +324,8 @@ def _sum_up_constants(module: Any) -> None:
 
 # --- the program ---
 
+# JAX's module of functions that all processes call: process_allgather, sync_global_devices, ...
+_JAX_COLLECTIVES = "/jax/experimental/multihost_utils.py"
 # Prefix of the names of programs of pmap before jax 0.8, whose later launches are not observed.
 _OLD_MAPPED = "pmap_"
 _MOST_SHAPES = 64
@@ -352,7 +355,7 @@ class SpanningProgram:
         of_all: bool,
     ) -> None:
         self.fingerprint = fingerprint.digest
-        self._name = get_program_name(computation)
+        self._name = find_program_name(computation)
         self._places = [int(device.process_index) for device in devices]
         self._computation = computation
         self._platform = platform
@@ -424,9 +427,14 @@ def _exchanges(executable: Any, places: Sequence[int]) -> bool:
     return any(exchanges(module, places) for module in modules)
 
 
-def get_program_name(computation: Any) -> str:
-    """Return the name that JAX gave a program."""
-    return str(computation.operation.attributes["sym_name"]).strip('"')
+def find_program_name(computation: Any) -> str:
+    """Return the name of a program that is being compiled.
+
+    It is the name that JAX gave it; or the user's call, where JAX's functions for all processes
+    compile a helper that users do not know: `process_allgather` for `jit(_identity_fn)`.
+    """
+    called = user_lines.find_library_call(_JAX_COLLECTIVES)
+    return called or str(computation.operation.attributes["sym_name"]).strip('"')
 
 
 def _are_whole_on_each_process(execution: Any, args: Sequence[Any]) -> bool:

@@ -52,6 +52,18 @@ def find_current_line() -> str:
     return f"{source_lines.format_path(frame.f_code.co_filename)}:{frame.f_lineno}"
 
 
+def find_library_call(file: str) -> str:
+    """Return the function that a library's file has been entered by; "" if it is not executing.
+
+    Args:
+        file: end of the file's path.
+
+    """
+    codes = (frame.f_code for frame in _iterate_outwards(sys._getframe(1)))
+    entered = [code.co_name for code in codes if code.co_filename.endswith(file)]
+    return entered[-1] if entered else ""
+
+
 def find_handler(name: str) -> str:
     """Return where the program's own handler of a signal is, as `train.py:7`; "" if it has none."""
     import signal

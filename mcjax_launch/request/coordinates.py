@@ -57,7 +57,7 @@ def _find_arguments(source: bytes) -> "Arguments | None":
     return find_arguments(source)
 
 
-def get_program_name(job: Job) -> str:
+def find_program_name(job: Job) -> str:
     """Return the name of PROGRAM's file or module."""
     return os.path.basename(job.program[max(0, _count_name_words(job) - 1)])
 

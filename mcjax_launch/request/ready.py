@@ -16,7 +16,7 @@ from mcjax_launch.job.job import Job
 from mcjax_launch.job.plan import count_ranks_by_host
 from mcjax_launch.launcher.entry import run as run_job
 from mcjax_launch.request import ranks_python, this_machine
-from mcjax_launch.request.coordinates import complete_program, get_program_name, suggest_program
+from mcjax_launch.request.coordinates import complete_program, find_program_name, suggest_program
 from mcjax_launch.request.hosts import describe_allocation, describe_unused_way, find_hosts
 from mcjax_launch.request.job import make_job
 from mcjax_launch.request.program import check_pipe, check_program
@@ -88,7 +88,7 @@ def _with_arguments(job: Job, say: Say) -> Job:
         suggest = functools.partial(suggest_program, job)
         return job.copy_with(suggest_program=functools.cache(suggest))
     shown = " ".join(("-m", *program) if job.module else program)
-    say(f"{get_program_name(job)} takes its coordinates from its arguments: running {shown}")
+    say(f"{find_program_name(job)} takes its coordinates from its arguments: running {shown}")
     return job.copy_with(program=program)
 
 

@@ -1,7 +1,6 @@
 """A hang explains itself while it lasts; here after seconds, not half a minute."""
 
 import re
-from importlib.metadata import version
 from subprocess import STDOUT
 
 import pytest
@@ -23,9 +22,7 @@ SAVE, SLEEP, STEP = at('("save"'), at("time.sleep("), at("= step(x)")
 WITHOUT, SYNC = at('("without it")'), at('("begun")')
 LEFT = "rank 1, which has finished and is in JAX's exit barrier"
 SHUT = f"rank 1, which is in JAX's exit barrier, in shutdown() at {at('distributed.shutdown()')}"
-# What sync_global_devices() runs.
-SUM = "_psum" if version("jax").startswith("0.6.") else "_identity_fn"
-LATE = f"rank 1, which is in load_batch at {SLEEP} (last compiled jit({SUM}) at {SYNC})"
+LATE = f"rank 1, which is in load_batch at {SLEEP} (last compiled sync_global_devices at {SYNC})"
 
 
 def without_numbers(line: str) -> str:

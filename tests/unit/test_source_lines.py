@@ -3,6 +3,7 @@
 import sys
 import sysconfig
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -80,3 +81,11 @@ def test_callers_line_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(Path(__file__).parent)
     line = sys._getframe().f_lineno + 1
     assert user_lines.find_current_line() == f"{Path(__file__).name}:{line}"
+
+
+def test_function_that_a_library_is_entered_by_is_found() -> None:
+    lines = "def inner(find): return find()\ndef outer(find): return inner(find)\n"
+    library: dict[str, Any] = {}
+    exec(compile(lines, "/site/library.py", "exec"), library)
+    assert library["outer"](lambda: user_lines.find_library_call("/library.py")) == "outer"
+    assert not user_lines.find_library_call("/library.py")
