@@ -430,7 +430,7 @@ class Agent:
             inherited,
             common=order.env
             if order.hook
-            else rank_environ.adapt_to_scheduler(order.env, inherited),
+            else rank_environ.leave_coordinator_to_scheduler(order.env, inherited),
             defaults=order.defaults,
             own=self.changes.drop_replaced(rank.env),
             coordinator_host=order.coordinator_host,

@@ -145,6 +145,8 @@ def _format_calls(stack: Sequence[Frame]) -> Iterator[str]:
             yield f"    ({len(more)} more calls in {library})"
     if not stack:
         yield "    (no Python code)"
+    if awaited := _find_awaited_at_end(stack):
+        yield f"    (the program has ended, and Python waits for {awaited})"
 
 
 # --- positions in the job ---
@@ -171,6 +173,12 @@ _MAY_SERVE = {
     "/asyncio/base_events.py": "asyncio's loop",
     "/socketserver.py": "a server's loop",
     "/grpc/_server.py": "a server's loop",
+}
+# Python's functions that run after the program's last line, and what each waits for.
+_AT_END = {
+    "_shutdown": "its threads",
+    "_python_exit": "its threads",
+    "_exit_function": "its child processes",
 }
 # What runs the program of a session's ranks.
 _RUNPY = ("<frozen runpy>", "/runpy.py")
@@ -473,6 +481,8 @@ class RankSnapshot:
         at = self._user_call or 0
         frame = self.frames[at]
         line = self._format_line(frame)
+        if awaited := _find_awaited_at_end(self.frames):
+            return f"at its end, where Python waits for {awaited}, in {frame.name} at {line}"
         names = (call.name for call in self.frames[at:])
         name = next((name for name in names if name not in _INLINE), frame.name)
         place = format_place(name, line)
@@ -489,6 +499,13 @@ class RankSnapshot:
             (name for name in files if name and f"/{frame.file}".endswith(f"/{name}")), None
         )
         return f"{file or frame.file.rpartition('/')[2]}:{frame.line}"
+
+
+def _find_awaited_at_end(frames: Sequence[Frame]) -> str:
+    """Return what a program waits for whose last line has been executed; "" if it has not been."""
+    if not frames or frames[-1].library != source_lines.PYTHON:
+        return ""
+    return _AT_END.get(frames[-1].name, "")
 
 
 def format_place(name: str, line: str) -> str:

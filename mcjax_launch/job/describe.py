@@ -174,7 +174,9 @@ def _compute_set_variables(rank: Rank, plan: Plan, environ: Mapping[str, str]) -
         inherited = rank_environ.select_inherited(environ, plan.env, rank.env, hook=plan.hook)
     return rank_environ.compute_changes(
         inherited,
-        common=plan.env if plan.hook else rank_environ.adapt_to_scheduler(plan.env, inherited),
+        common=plan.env
+        if plan.hook
+        else rank_environ.leave_coordinator_to_scheduler(plan.env, inherited),
         defaults=plan.defaults,
         own=rank.env,
         coordinator_host=rank.values["coordinator_host"],

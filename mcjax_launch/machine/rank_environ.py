@@ -68,7 +68,9 @@ def select_inherited(
     return {name: value for name, value in kept.items() if name not in left_out}
 
 
-def adapt_to_scheduler(common: Mapping[str, str], inherited: Mapping[str, str]) -> dict[str, str]:
+def leave_coordinator_to_scheduler(
+    common: Mapping[str, str], inherited: Mapping[str, str]
+) -> dict[str, str]:
     """Return `common`, without the coordinator if the job's only rank runs under a scheduler.
 
     JAX then gets the coordinator from the scheduler. Used if the hook is off.

@@ -95,3 +95,10 @@ def test_source_lines_are_added_to_a_dump(tmp_path: Path) -> None:
     ]
     shown = with_source(dump)
     assert shown == [*dump[:2], "    time.sleep(3)", *dump[2:]]
+
+
+def test_program_that_has_ended_and_waits_is_told() -> None:
+    stack = 'Current thread 0x01 (most recent call first):\n  File "/usr/lib/python3.11/threading.py", line 1540 in _shutdown\n'
+    _, _, call, told = format_stacks([Stack(0, "h", 100, stack)])
+    assert call == "    threading.py:1540 in _shutdown"
+    assert told == "    (the program has ended, and Python waits for its threads)"
