@@ -10,7 +10,7 @@ from ..wire import hook_messages
 from ..wire.codec import Malformed
 from ..wire.line import send
 from ..wire.messages import FromHook
-from ..wire.source_lines import END_OF_STACKS, MAIN_THREAD
+from ..wire.source_lines import ALL_THREADS, END_OF_STACKS, MAIN_THREAD
 from .stacks import Pieces, StackSource, select_main_thread, with_source
 from .system import system
 
@@ -88,7 +88,7 @@ class HookConnection(StackSource):
     def ask(self) -> bool:
         self.has_crashed = False
         if self.has_ended_python:
-            self._pieces, self.has_answered = Pieces([MAIN_THREAD]), True
+            self._pieces, self.has_answered = Pieces([MAIN_THREAD, ALL_THREADS]), True
             return True
         if self.answering is None:
             return super().ask()

@@ -404,7 +404,7 @@ class RankSnapshot:
     def may_act(self) -> bool:
         """True if another thread is in user or JAX code, or the dump of threads is incomplete."""
         text = self.stack.text if self.stack is not None else ""
-        if "Current thread " not in text or any(line.strip() == "..." for line in text.split("\n")):
+        if source_lines.ALL_THREADS not in text:
             return True
         active = (*_JAX, source_lines.USER)
         return any(

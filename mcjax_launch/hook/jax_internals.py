@@ -69,7 +69,7 @@ INTERNALS = (
     Internal(_EXECUTION, "ExecuteReplicated.xla_executable", _PROGRAMS),
     Internal(_EXECUTION, "ExecuteReplicated.kept_var_idx", _PARTIAL),
     Internal(_EXECUTION, "ExecuteReplicated.out_handler", _PARTIAL),
-    Internal(_EXECUTION, "MeshExecutableFastpathData._fields", _PROGRAMS),
+    Internal(_EXECUTION, "MeshExecutableFastpathData", _PROGRAMS),
     Internal("jax._src.api", "_post_hook_state|jax_jit.global_state", _PROGRAMS),
     Internal(JAXLIB, "LoadedExecutable.hlo_modules", _PROGRAMS),
     Internal("jax._src.array", "ArrayImpl", _PROGRAMS),

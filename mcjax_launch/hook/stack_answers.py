@@ -12,7 +12,7 @@ import os
 import sys
 
 from ..machine import system
-from ..wire.source_lines import END_OF_STACKS, MAIN_THREAD, SWITCHES
+from ..wire.source_lines import ALL_THREADS, END_OF_STACKS, MAIN_THREAD, SWITCHES
 
 TYPE_CHECKING = False
 
@@ -112,6 +112,7 @@ def _format_threads(main: int) -> Iterator[str]:
         yield from _format_calls(frame)
         if thread := threading._active.get(number):  # type: ignore[attr-defined]
             yield _format_switches(number, thread.native_id)
+    yield ALL_THREADS
     yield END_OF_STACKS
     yield ""
 

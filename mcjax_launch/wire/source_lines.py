@@ -18,6 +18,8 @@ OURS = "mcjax-launch"
 MAIN_THREAD = "Stack (most recent call first):"
 #: Prefix of a line in a dump of stacks: a thread's number, and how often it yielded the processor.
 SWITCHES = "Switches of "
+#: Line in a dump of stacks that has all threads of Python's.
+ALL_THREADS = "These are all threads"
 #: Last line of a dump of stacks.
 END_OF_STACKS = "End of stacks"
 _JAX = ("jax", "jaxlib")

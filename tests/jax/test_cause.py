@@ -51,7 +51,7 @@ def test_waiting_for_a_shared_compilation_is_reported(jobs: Jobs) -> None:
     assert ended.status == 1
     [line] = [line for line in ended.report.splitlines() if " missed a collective " in line]
     assert re.fullmatch(
-        r"rank 1 was waiting in the compilation of jit\(\w+\) at \S+toy.py:\d+ for another rank's "
+        r"rank 1 was waiting in the compilation of assert_equal at \S+toy.py:\d+ for another rank's "
         r"program \(jax_share_binary_between_hosts is on\), and so missed a collective in which "
         "others gave up waiting",
         line,

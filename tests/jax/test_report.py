@@ -15,7 +15,6 @@ if rank == 1: time.sleep(2)
 import jax
 from jax.experimental import multihost_utils
 jax.distributed.initialize(); jax.devices()  # for which all wait too
-if rank == 2: time.sleep(2)
 multihost_utils.sync_global_devices("started")  # all have to come here
 """
 
@@ -30,11 +29,8 @@ def test_record_holds_versions_and_waits(in_this_process: None, tmp_path: Path) 
     for rank in attempt["ranks"]:
         assert (rank["jax"], rank["python"]) == (version("jax"), python)
         assert rank["jaxlib"] == version("jaxlib")
-    long = [wait for wait in attempt["waits"] if wait["until_s"] - wait["arrived"][0][1] > 1]
-    assert [wait["late"] for wait in long] == [[1], [2]]
-    assert long[0]["place"] == "initialize()"
-    assert long[1]["place"].startswith("jit(")
-    assert [wait["where"] for wait in long] == [f"{program}:7", f"{program}:9"]
-    times = dict(long[0]["arrived"])
+    [long] = [wait for wait in attempt["waits"] if wait["until_s"] - wait["arrived"][0][1] > 1]
+    assert (long["late"], long["place"], long["where"]) == ([1], "initialize()", f"{program}:7")
+    times = dict(long["arrived"])
     assert times == {rank["rank"]: rank["joining_s"] for rank in attempt["ranks"]}
-    assert long[0]["until_s"] == times[1]
+    assert long["until_s"] == times[1]

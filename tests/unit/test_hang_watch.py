@@ -14,6 +14,7 @@ from mcjax_launch.launcher.explanations import format_advice
 from mcjax_launch.launcher.hang_watch import HangWatch, HostQuery
 from mcjax_launch.wire import hook_messages as hook
 from mcjax_launch.wire.messages import Exited, GpuUse, RankOnGpu, RankUsage, Usage
+from mcjax_launch.wire.source_lines import ALL_THREADS, MAIN_THREAD
 
 SITE = "/v/lib/python3.11/site-packages"
 AT = "Stack (most recent call first):\n"
@@ -85,7 +86,7 @@ class Watched:
                 self.lines += [*format_lines(found), ADVICE]
 
 
-ALL = "Current thread 0x1 (most recent call first):\n"
+ALL = f"{ALL_THREADS}\n{MAIN_THREAD}\n"
 STUCK = f'  File "{SITE}/jax/experimental/multihost_utils.py", line 6 in f\n{BLOCKED[len(AT) :]}'
 LEFT = f'  File "{SITE}/jax/_src/distributed.py", line 238 in shutdown\n'
 LOADER = 'Thread 0x2 (most recent call first):\n  File "/me/data.py", line 9 in load\n'
@@ -97,7 +98,7 @@ def deadlocked(*, thread: str = "") -> Watched:
     say(watched.state, 0, hook.Compiling("jit_f", "", "cpu"), 0.0)
     say(watched.state, 0, hook.Compiled(), 0.0)
     say(watched.state, 1, hook.Leaving(), 0.0)
-    watched.stacks = {0: ALL + STUCK, 1: thread + ALL + LEFT}
+    watched.stacks = {0: ALL + STUCK, 1: ALL + LEFT + thread}
     return watched
 
 

@@ -14,7 +14,7 @@ from mcjax_launch.diagnosis.waits.words import describe_wait
 from mcjax_launch.runs.sequences import ProgramName, ProgramSequences
 from mcjax_launch.runs.state import RunState
 from mcjax_launch.wire import hook_messages as hook
-from mcjax_launch.wire.source_lines import is_one_call
+from mcjax_launch.wire.source_lines import ALL_THREADS, MAIN_THREAD, is_one_call
 from mcjax_launch.wording import format_rough_duration
 
 SITE = "/v/lib/python3.11/site-packages"
@@ -54,7 +54,7 @@ def stack(
         '  File "{}", line {} in {}\n'.format(*call.rsplit(":", 2))
         for call in [*CALLS[kind], users]
     )
-    text = "Current thread 0x1 (most recent call first):\n" + "".join(lines)
+    text = f"{ALL_THREADS}\n{MAIN_THREAD}\n" + "".join(lines)
     text += f"    {source}\n" if source else ""
     return Stack(rank, "h", 70 + rank, text, blocked=blocked, **more)
 
@@ -85,8 +85,8 @@ WAITING = ranks("jax", 0, 1, 3)
 WAITED = "ranks 0-1,3 have waited 40 s at train.py:12 for rank 2, which is in f at data.py:41"
 AWAY = [*WAITING, stack(2, "queue", DATA)]
 LATE = "for rank 2, which is in f at data.py:41"
-LOADING = stack(2, "own", "load.py:7").text.replace("Current thread 0x1", "Thread 0x7f [loader]")
-STEPPING = stack(2, "jax", "load.py:7").text.replace("Current thread 0x1", "Thread 0x7f [steps]")
+LOADING = stack(2, "own", "load.py:7").text.replace("Stack", "Thread 0x7f [loader]")
+STEPPING = stack(2, "jax", "load.py:7").text.replace("Stack", "Thread 0x7f [steps]")
 ANOTHER = f"{WAITED}; another of its threads is in f at load.py:7"
 DIED = said(2, hook.UnhandledError("loader", hook.Raised("ValueError", "ValueError: corrupt")))
 QUEUED = ranks("queue", 0, 1, 2, 3, blocked=FUTEX)
@@ -100,7 +100,7 @@ OF_TWO = [
 GONE = "for rank 2, which has finished and is"
 TWO_PLACES = [*ranks("jax", 0, 1, 2), stack(3, "all processes", "train.py:30")]
 OVER = [e for rank in range(4) for e in said(rank, hook.Leaving(), hook.Left())]
-ENDED = [Stack(rank, "h", 7, "Current thread 0x1:\n") for rank in (1, 2, 3)]
+ENDED = [Stack(rank, "h", 7, f"{MAIN_THREAD}\n{ALL_THREADS}\n") for rank in (1, 2, 3)]
 
 
 def leave(*numbers: int) -> list[Event]:
@@ -522,11 +522,9 @@ def test_other_threads_may_end_a_wait(rank: int, file: str, *, active: bool) -> 
     thread = (
         f'Thread 0x7f (most recent call first):\n  File "{file}", line 3 in g\n' if file else ""
     )
-    text = thread + stacks[rank].text
+    text = stacks[rank].text + thread
     stacks[rank] = stacks[rank].copy_with(text=text)
     assert may_act(state, stacks) == active
     assert may_act(state, stacks[:2])  # of rank 2 nothing is known
-    cut = text.replace("Current", "...\nCurrent")
-    for unknown in (cut, cut.replace("Current thread 0x1", "Stack")):  # or of its main thread alone
-        stacks[rank] = stacks[rank].copy_with(text=unknown)
-        assert may_act(state, stacks)
+    stacks[rank] = stacks[rank].copy_with(text=text.replace(ALL_THREADS, ""))
+    assert may_act(state, stacks)
