@@ -32,7 +32,7 @@ from mcjax_launch.runs import stop_reasons
 from mcjax_launch.saves.folders import WatchedFolders
 from mcjax_launch.saves.saves import Saves
 from mcjax_launch.wire import exit_status
-from mcjax_launch.wire.signals import ENDING
+from mcjax_launch.wire.signals import ENDING, get_signal_name
 from mcjax_launch.wire.timers import scale_time
 
 if TYPE_CHECKING:
@@ -95,7 +95,11 @@ class Run:
         """Call `on_report` with what the run reports."""
 
         def read() -> None:
-            if data := self._socket.recv(MOST_BYTES):
+            try:
+                data = self._socket.recv(MOST_BYTES)
+            except ConnectionResetError:  # the run has ended, and has not read its last orders
+                data = b""
+            if data:
                 on_report(json.loads(data))
             else:
                 loop.forget(self.fd)
@@ -179,8 +183,9 @@ class Watcher:
             prepared.send(release=True)
         else:
             self._drop_next()
-            self._prepared = job, hosts
-            self._fork(Run(job, hosts), is_held=False)
+            if self._status is None:  # no signal meanwhile
+                self._prepared = job, hosts
+                self._fork(Run(job, hosts), is_held=False)
 
     def _begin_early(self) -> None:
         """Begin the next run, which waits for a save."""
@@ -229,11 +234,16 @@ class Watcher:
                 self._next = None  # a host is gone, or has refused: the next start says so
             else:
                 self._current = None
-                self._on_end(exit_status.compute_exit_status(os.waitstatus_to_exitcode(status)))
+                code = os.waitstatus_to_exitcode(status)
+                if code < 0:
+                    self._say(f"the run was killed by {get_signal_name(-code)}")
+                self._on_end(exit_status.compute_exit_status(code))
 
     def _on_end(self, status: int) -> None:
         """Handle the end of the current run."""
-        if self._ends_by:  # the run may have ended by itself just then
+        if self._ends_by and self._saves.is_due:  # the save has ended the run
+            self._stop_by(self._ends_by)
+        elif self._ends_by:  # the run may have ended by itself just then
             self._end(status or exit_status.compute_signal_status(self._ends_by))
         elif not self._is_read:
             self._end(status)
@@ -258,8 +268,8 @@ class Watcher:
         self._close(run)
 
     def _end(self, status: int) -> None:
+        self._status = status  # first: more signals may arrive meanwhile
         self._drop_next()
-        self._status = status
 
     # --- saves ---
 
@@ -309,11 +319,17 @@ class Watcher:
             if self._current is not None:
                 self._current.send(signal=int(signum))
             elif signum in ENDING and self._status is None:
-                stop = stop_reasons.interrupted(signum)
-                self._say(stop.message)
-                self._end(stop.status)
+                self._stop_by(signum)
             if signum == signal.SIGTSTP:
                 self._suspend()
+            elif signum == signal.SIGCONT and self._current is not None:
+                os.kill(self._current.pid, signum)  # `_suspend` has stopped it
+
+    def _stop_by(self, signum: int) -> None:
+        """End --watch by a signal that no run has reported."""
+        stop = stop_reasons.interrupted(signum)
+        self._say(stop.message)
+        self._end(stop.status)
 
     def _suspend(self) -> None:
         """Stop this process once the run has stopped, which removes its status row first."""

@@ -7,6 +7,7 @@ it is released.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
@@ -75,14 +76,18 @@ class WatcherLink:
 
     def report(self, **fields: object) -> None:
         """Tell the watching process something about the run."""
-        os.write(self._fd, json.dumps(fields).encode())
+        with contextlib.suppress(ConnectionError):  # killed: `_read` ends this process
+            os.write(self._fd, json.dumps(fields).encode())
 
     def _forward_child_signals(self) -> None:
         if signal.SIGCHLD in self._children.read():
             self.signals.put(signal.SIGCHLD)
 
     def _read(self) -> None:
-        data = os.read(self._fd, MOST_BYTES)
+        try:
+            data = os.read(self._fd, MOST_BYTES)
+        except ConnectionResetError:  # reports are unread
+            data = b""
         if not data:  # the watching process was killed; agents end as after the launcher's death
             os._exit(exit_status.compute_signal_status(signal.SIGKILL))
         self._obey(json.loads(data))

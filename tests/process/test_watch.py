@@ -4,6 +4,7 @@ import os
 import shutil
 import signal
 import subprocess
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -393,3 +394,34 @@ def test_enter_during_a_run_is_not_kept(jobs: Jobs, folder: Path) -> None:
         assert (folder / "runs").read_text() == ".."
     finally:
         terminal.close()
+
+
+def test_signal_while_a_save_ends_the_run_is_told(jobs: Jobs, folder: Path) -> None:
+    ignores = "import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN)"
+    write(folder / "train.py", f"{ignores}\nprint('ready', flush=True)\n{SLEEPS}")
+    running = start(jobs, folder)
+    running.read_until("ready", 2)
+    write(folder / "train.py", program("two"))
+    running.read_until(AGAIN)
+    printed = end(running, signal.SIGHUP)
+    assert printed.count("stopped by SIGHUP") == 1
+    assert "[0] two" not in printed
+    assert jobs.left() == []
+
+
+def test_killed_run_does_not_end_the_watch(jobs: Jobs, folder: Path) -> None:
+    """Even if it has orders that it has not read, which reset the link to it."""
+    write(folder / "train.py", f"print('ready', flush=True)\n{SLEEPS}")
+    running = start(jobs, folder)
+    running.read_until("ready", 2)
+    run = find_launchers(running)[0]
+    run.suspend()
+    running.signal(signal.SIGUSR1)
+    time.sleep(0.2)  # until it has been passed on
+    run.kill()
+    running.read_until("the run was killed by SIGKILL")
+    running.read_until(WAITS)
+    write(folder / "train.py", program("two"))
+    running.read_until("[0] two")
+    running.read_until(WAITS, 2)
+    end(running)
