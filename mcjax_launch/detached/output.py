@@ -1,8 +1,9 @@
-"""Output of a detached job: a file, and the one before it once it has become too long."""
+"""Output of a detached job: files with numbers, of which the last two are kept."""
 
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 from collections.abc import Iterator
 
@@ -10,13 +11,14 @@ from mcjax_launch.detached.folders import open_private
 
 #: Bytes of each of the two files.
 MOST_BYTES = 32 << 20
-_NAME, _EARLIER = "output", "output.1"
+_PREFIX = "output."
 _MOST_READ = 1 << 18
 _TAIL_BYTES = 1 << 16
+_GAP = b"mcjax-launch: earlier output is not kept; --log-dir keeps all of it\n"
 
 
 class OutputFile:
-    """Writer of the file; what a full disk does not take is dropped.
+    """Writer of the files; what a full disk does not take is dropped.
 
     Args:
         folder: folder of the job.
@@ -28,22 +30,30 @@ class OutputFile:
 
     def __init__(self, folder: str) -> None:
         self._folder = folder
-        self._fd = self._open()
+        self._number = 0
+        self._fd = self._open(0)
         self._has_stderr = False
 
-    def _open(self) -> int:
-        return open_private(self._folder, _NAME, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+    def _open(self, number: int) -> int:
+        flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND
+        return open_private(self._folder, f"{_PREFIX}{number}", flags)
 
     def write(self, text: bytes) -> None:
         """Append text; begin a new file if this one is too long."""
         with contextlib.suppress(OSError):
             if os.fstat(self._fd).st_size > MOST_BYTES:
-                os.replace(os.path.join(self._folder, _NAME), os.path.join(self._folder, _EARLIER))
-                os.close(self._fd)
-                self._fd = self._open()
-                if self._has_stderr:
-                    self.redirect_stderr()
+                self._begin_file()
             os.write(self._fd, text)
+
+    def _begin_file(self) -> None:
+        """Write to the next file; remove the one before the present one."""
+        before, self._fd = self._fd, self._open(self._number + 1)
+        os.close(before)
+        self._number += 1
+        if self._has_stderr:
+            self.redirect_stderr()
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(os.path.join(self._folder, f"{_PREFIX}{self._number - 2}"))
 
     def redirect_stderr(self) -> None:
         """Append this process's stderr, too, to the file from now on."""
@@ -52,27 +62,51 @@ class OutputFile:
 
 
 def read(folder: str, *, whole: bool) -> Iterator[bytes]:
-    """Yield what was written, at first all or its end, then what is new; b"" if nothing is new."""
-    fd = open_private(folder, _NAME, os.O_RDONLY)
+    """Yield what was written, at first all or its end, then what is new; b"" if nothing is new.
+
+    Raises:
+        OSError: there is no output, or it cannot be read.
+
+    """
+    number, fd = _open_after(-1 if whole else max(_list_numbers(folder), default=0) - 1, folder)
     try:
-        if whole:
-            with contextlib.suppress(OSError), open(os.path.join(folder, _EARLIER), "rb") as before:
-                yield from iter(lambda: before.read(_MOST_READ), b"")
-        else:
-            size = os.fstat(fd).st_size
-            os.lseek(fd, max(0, size - _TAIL_BYTES), os.SEEK_SET)
-            if size > _TAIL_BYTES:
-                yield os.read(fd, _TAIL_BYTES).partition(b"\n")[2]
+        if whole and number:
+            yield _GAP
+        if not whole and (size := os.fstat(fd).st_size) > _TAIL_BYTES:
+            os.lseek(fd, size - _TAIL_BYTES, os.SEEK_SET)
+            yield os.read(fd, _TAIL_BYTES).partition(b"\n")[2]
         while True:
+            is_complete = max(_list_numbers(folder), default=number) > number
             if data := os.read(fd, _MOST_READ):
                 yield data
-            elif os.fstat(fd).st_ino != os.stat(os.path.join(folder, _NAME)).st_ino:
+            elif is_complete:  # and was so before the read
                 os.close(fd)
-                fd = open_private(folder, _NAME, os.O_RDONLY)
+                before = number
+                number, fd = _open_after(number, folder)
+                if number > before + 1:  # the job prints faster than this is read
+                    yield _GAP
             else:
                 yield b""
     finally:
         os.close(fd)
+
+
+def _open_after(number: int, folder: str) -> tuple[int, int]:
+    """Open the first file that is kept after file `number`; return its number and descriptor.
+
+    Raises:
+        OSError: there is none, or it cannot be read.
+
+    """
+    while later := [kept for kept in _list_numbers(folder) if kept > number]:
+        with contextlib.suppress(FileNotFoundError):  # removed meanwhile
+            return min(later), open_private(folder, f"{_PREFIX}{min(later)}", os.O_RDONLY)
+    raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), folder)
+
+
+def _list_numbers(folder: str) -> list[int]:
+    names = os.listdir(folder)
+    return [int(name.removeprefix(_PREFIX)) for name in names if name.startswith(_PREFIX)]
 
 
 def read_last_line(folder: str) -> str:

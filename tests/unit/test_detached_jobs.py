@@ -2,6 +2,7 @@
 
 import os
 import time
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -10,7 +11,7 @@ from mcjax_launch.cli.listing import collect_fields, format_table, list_jobs
 from mcjax_launch.detached import record
 from mcjax_launch.detached.folders import iterate_job_folders, make_job_folder
 from mcjax_launch.detached.jobs import find, find_all_jobs
-from mcjax_launch.detached.output import OutputFile
+from mcjax_launch.detached.output import _GAP, OutputFile, read
 from mcjax_launch.detached.record import Description, JobEnd, identify_machine
 from mcjax_launch.errors import LaunchError
 
@@ -77,8 +78,30 @@ def test_only_the_end_of_a_long_output_is_kept(monkeypatch: pytest.MonkeyPatch) 
     file = OutputFile(str(folder))
     for number in range(100):
         file.write(f"line {number}\n".encode())
-    assert sum((folder / name).stat().st_size for name in ("output", "output.1")) < 300
+    assert sum(file.stat().st_size for file in folder.glob("output*")) < 300
     assert find("00000001").last_line == "line 99"
+    first, *rest = b"".join(iter(partial(next, read(str(folder), whole=True)), b"")).splitlines()
+    assert first == b"mcjax-launch: earlier output is not kept; --log-dir keeps all of it"
+    assert rest == [f"line {number}".encode() for number in range(100)][-len(rest) :]
+
+
+def test_reader_follows_a_job_that_begins_new_files(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without loss while it keeps up; what it misses otherwise is told."""
+    monkeypatch.setattr("mcjax_launch.detached.output.MOST_BYTES", 100)
+    folder = str(made(1))
+    file = OutputFile(folder)
+    reader = read(folder, whole=True)
+    assert next(reader) == b""
+    printed = [f"line {number}\n".encode() for number in range(100)]
+    for ten in range(0, 100, 10):
+        for line in printed[ten : ten + 10]:
+            file.write(line)
+        assert b"".join(iter(partial(next, reader), b"")) == b"".join(printed[ten : ten + 10])
+    for line in printed:
+        file.write(line)
+    missed = b"".join(iter(partial(next, reader), b"")).splitlines()
+    assert [line for line in missed if b"not kept" in line] == [_GAP.strip()]
+    assert missed[-1] == b"line 99"
 
 
 def test_folder_of_a_job_that_starts_slowly_is_kept() -> None:
