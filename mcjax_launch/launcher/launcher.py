@@ -113,7 +113,7 @@ class Launcher:
         self.restart, self._last = restart, last
         self.kept: dict[str, object] = {} if kept is None else kept
         self.policy = StopPolicy(
-            job.get_grace_s, has_keys=bool(front.shows_stacks), again=front.again
+            job.get_grace_s, shows_stacks=front.shows_stacks, again=front.again
         )
         self._paths = _make_staged_paths(job) if job.sync else None
         rewrite = None if self._paths is None else self._paths.in_bytes

@@ -92,7 +92,7 @@ class StopPolicy:
 
     Args:
         grace_s: function that returns the grace in seconds for a key of `GRACE_S` of options.
-        has_keys: True if the launcher has a terminal, where a key shows the stacks.
+        shows_stacks: key or command that shows the stacks of all ranks; "" if there is none.
 
     Attributes:
         error: error that prevented the job's start; None if there was none.
@@ -107,7 +107,7 @@ class StopPolicy:
         self,
         grace_s: Callable[[str], float],
         *,
-        has_keys: bool = True,
+        shows_stacks: str = "Ctrl-\\",
         again: str = "press again to kill now",
     ) -> None:
         self.error: LaunchError | None = None
@@ -115,7 +115,7 @@ class StopPolicy:
         self.interrupts = 0
         self.stopping = False
         self._grace_s = grace_s
-        self._has_keys, self._again = has_keys, again
+        self._shows_stacks, self._again = shows_stacks, again
         self._running = False  # ranks may have been started
         self._was_stopped = False  # for another reason than the failure of a rank
         self._reason: StopReason | RankFailure | None = None
@@ -289,8 +289,8 @@ class StopPolicy:
 
     def _format_forward_note(self, name: str, grace_s: float, *, caught: bool) -> str:
         if name == "SIGINT":
-            keys = "; Ctrl-\\ shows where they are" if self._has_keys else ""
-            again = f"{self._again}{keys}"
+            shows = self._shows_stacks
+            again = f"{self._again}; {shows} shows where they are" if shows else self._again
             return f"{name} forwarded to the ranks; {grace_s:g} s to exit, {again}"
         where = "the ranks, where JAX catches it" if caught and name == "SIGTERM" else "the ranks"
         again = "send it again to kill them now"

@@ -233,6 +233,8 @@ def test_signal_ends_job_and_watch(jobs: Jobs, folder: Path, name: str, *, runs:
         running.read_until(WAITS)
     printed = end(running, signal.Signals[name])
     assert f"stopped by {name}" in printed
+    if name == "SIGINT":  # without a terminal
+        assert f"kill -QUIT {running.process.pid} shows where they are" in printed
     assert jobs.left() == []
 
 

@@ -244,7 +244,7 @@ def test_stop_policy_acts_during_the_run(name: str) -> None:
 
 
 def test_a_launcher_without_a_terminal_names_no_keys() -> None:
-    policy = StopPolicy(GRACES.__getitem__, has_keys=False)
+    policy = StopPolicy(GRACES.__getitem__, shows_stacks="")
     policy.on_ranks_start()
     note = Note(INT_NOTE.text.partition("; Ctrl-")[0])
     replay(policy, [(interrupt(INT, 1.0), [note, SetReason(BY_INT), USER_INT])])
