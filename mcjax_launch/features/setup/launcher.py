@@ -7,7 +7,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from mcjax_launch.errors import LaunchError
-from mcjax_launch.features.setup.messages import SetUp, SetupEnded
+from mcjax_launch.features.setup.messages import WAITS, SetUp, SetupEnded
 from mcjax_launch.launcher.part import JobLauncher, LauncherPart
 from mcjax_launch.ranks import format_count
 from mcjax_launch.transport.connection import AgentConnection
@@ -72,6 +72,9 @@ class HostProgress:
             _SHELLS_OWN.sub("", format_one_line(line.decode("utf-8", "surrogateescape")))
             for line in shown
         ]
+        if texts and WAITS in self.lines:  # the command's output begins
+            self.lines.clear()
+            self.printed = 0
         self.lines += [text for text in texts if text.strip()]
         self.printed += len(texts)
         return texts

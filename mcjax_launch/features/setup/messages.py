@@ -5,6 +5,8 @@ from __future__ import annotations
 from ...wire.messages import Question, ToLauncher
 
 NAME = "setup"
+#: First line of output while the command waits for another job's; printed by the agent.
+WAITS = "waits for another job's --setup here"
 
 
 class SetUp(Question):

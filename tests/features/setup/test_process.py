@@ -158,6 +158,21 @@ def test_jobs_on_a_host_wait_for_one_another(hosts: Hosts) -> None:
     assert hosts.count() == 2
 
 
+def test_failure_after_a_wait_for_another_job_is_told_once(hosts: Hosts) -> None:
+    first = hosts.start(
+        "-v", "--setup", "echo begun; until [ -e ../go ]; do sleep 0.02; done", "true"
+    )
+    first.read_until("] begun")
+    second = hosts.start("--setup", "echo no network; exit 3", "true", MCJAX_TEST_TIME_SCALE="0.1")
+    second.read_until("waits for another job's --setup here")
+    (hosts.folder.parent / "go").touch()
+    assert first.finish().status == 0
+    ended = second.finish()
+    assert ended.status == 3
+    assert ended.stdout.count("no network") == 2, ended.stdout  # of the command, and its output
+    assert "it printed" not in ended.stdout
+
+
 # --- a command that hangs ---
 
 HANGS = f"{COUNTS}; sleep 300 & setsid sleep 300 & trap '' TERM INT; echo hanging; wait"

@@ -23,7 +23,7 @@ from ....machine.system import format_limit_error
 from ....wire.exit_status import HOST_LOST
 from ....wire.frames import encode_message, encode_raw
 from ....wire.messages import Prepare, Refused
-from ..messages import NAME, SetUp, SetupEnded
+from ..messages import NAME, WAITS, SetUp, SetupEnded
 from .command import find_chosen_python, list_python_names, make_argv, make_environ, read_changes
 
 TYPE_CHECKING = False  # as typing's own, without importing it: an agent's start is waited for
@@ -37,10 +37,7 @@ if TYPE_CHECKING:
 _PIECE = 1 << 14
 _LOCK = "lock"
 # Waits for the lock that its standard input is, and says so as the command's first output.
-_LOCKS = (
-    'import fcntl; print("waits for another job\'s --setup here", flush=True); '
-    "fcntl.flock(0, fcntl.LOCK_EX)"
-)
+_LOCKS = f"import fcntl; print({WAITS!r}, flush=True); fcntl.flock(0, fcntl.LOCK_EX)"
 
 
 class SetupCommand(AgentPart, HostChanges):
