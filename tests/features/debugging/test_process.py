@@ -292,6 +292,17 @@ def test_leaving_the_debugger_ends_the_job(start: START, keys: str) -> None:
     assert terminal.is_as_it_was
 
 
+def test_ranks_that_wait_for_their_turn_end_without_a_traceback(start: START) -> None:
+    terminal = start("-n 3", PROGRAM, "012")
+    for _ in range(2):
+        terminal.until(" too: it waits for its turn\r\n")
+    terminal.answer(PROMPT, "q")
+    assert terminal.finish() == 130
+    assert "Traceback" not in terminal.shown
+    assert "no terminal for a debugger" not in terminal.shown
+    assert "all 3 ranks: ended by SIGTERM" in terminal.shown
+
+
 def test_stopped_ranks_take_their_turns(start: START) -> None:
     terminal = start("-n 3", PROGRAM, "012")
     order = [terminal.until(" stopped at ")[-1]]
@@ -502,7 +513,7 @@ def test_stop_of_a_rank_does_not_delay_the_end_of_the_job(
     terminal.until("ready")
     if reason == "TERM":
         os.kill(terminal.pid, signal.SIGTERM)
-        assert "SIGTERM forwarded" in terminal.until(f"RuntimeError: {JOB_ENDS}\r\n")
+        assert "SIGTERM forwarded" in terminal.until(f"[0] {JOB_ENDS}\r\n")
     (tmp_path / "there").touch()
     assert terminal.finish() == (143 if reason == "TERM" else 1)
     assert "stopped at" not in terminal.shown and not PROMPT.search(terminal.shown)

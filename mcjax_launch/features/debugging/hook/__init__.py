@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 import sys
+import time
 
 from ....hook import user_lines
 from ....hook.part import DebuggerPart
@@ -25,6 +26,8 @@ if TYPE_CHECKING:
 
 # Characters of an exception's message.
 _MOST_REASON = 300
+# Seconds that the signal to a rank may take after the debugger's refusal at the job's end.
+_END_S = 1.0
 _PROMPTS = ("(Pdb) ", "(jdb) ")
 
 
@@ -168,7 +171,15 @@ class Debuggers(DebuggerPart):
         return interaction
 
     def _refuse(self, reason: str) -> None:
-        """Raise an exception with the reason, unless the program is to go on without a debugger."""
+        """Raise an exception with the reason, unless the program is to go on without a debugger.
+
+        At the job's end exit without a traceback.
+        """
+        from ..messages import JOB_ENDS
+
+        if reason == JOB_ENDS:
+            time.sleep(_END_S)  # as a rule a signal ends this process now
+            raise SystemExit(reason)
         if not self._terminal.passes:
             raise RuntimeError(reason)
 
