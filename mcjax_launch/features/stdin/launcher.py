@@ -71,12 +71,14 @@ class _Source:
         """
         if self._arrivals is not None:
             self._arrivals.forget()
+        # Asked before the read: the shell may bring the job to the foreground while it fails.
+        may_fail = self._is_terminal and self._is_in_background()
         try:
             return os.read(self._fd, count) if not self._waits or self._is_ready() else None
         except BlockingIOError:
             return None
         except OSError:
-            if self._is_terminal and self._is_in_background():
+            if may_fail or (self._is_terminal and self._is_in_background()):
                 return None
             raise
 
