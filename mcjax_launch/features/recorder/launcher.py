@@ -293,7 +293,7 @@ def _list_times(
         yield number, programs[at] if known else 0, at_us / 1e6 - ahead_s
 
 
-def _unpack(text: str) -> array[int]:
+def _unpack(text: str) -> "array[int]":
     """Return the identities in a report."""
     programs = array("I")
     programs.frombytes(_decompress(text))
