@@ -3,6 +3,7 @@
 import json
 import re
 import sys
+from importlib.metadata import version
 from pathlib import Path
 from subprocess import STDOUT
 
@@ -62,12 +63,14 @@ def test_consecutive_programs_of_a_rank_are_told_apart(jobs: Jobs, tmp_path: Pat
     assert json.loads(report.read_text())["attempts"][0]["divergence"] == []
 
 
+# jax 0.6 does not know where a constant is from.
+CONSTANT_AT = "" if version("jax").startswith("0.6.") else r" at faulty.py:\d+"
 #: What is said of the last of two ranks.
 FAULTS = {
     "constant": (
         r"rank 1 ran another jit\(train\) at faulty.py:\d+ than rank 0 \(program 1 of this mesh\); "
-        r"they differ at: rank 0: stablehlo.constant 0.1 f32\[\] at faulty.py:\d+ · "
-        r"rank 1: stablehlo.constant 0.2 f32\[\] at faulty.py:\d+; results may be wrong"
+        rf"they differ at: rank 0: stablehlo.constant 0.1 f32\[\]{CONSTANT_AT} · "
+        rf"rank 1: stablehlo.constant 0.2 f32\[\]{CONSTANT_AT}; results may be wrong"
     ),
     "callback": (
         r"rank 1 ran another jit\(train\) at .*; they differ at: rank 0: no callback · "
