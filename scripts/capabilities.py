@@ -1,4 +1,4 @@
-"""What each capability of the product costs: the files it owns, and its traces elsewhere.
+"""List the files that each capability of the product owns, and its traces elsewhere.
 
 `scripts/size --capabilities` prints the table. A change that raises a row by 50 lines says in its
 commit which row it lowers.
@@ -29,16 +29,15 @@ CAPABILITIES = (
         "recorder, --verify-spmd",
         (
             "features/recorder/*",
-            "runs/spmd.py",
+            "runs/programs.py",
             "runs/sequences.py",
-            "runs/past_waits.py",
             "runs/arrivals.py",
-            "diagnosis/spmd.py",
-            "diagnosis/sequences.py",
+            "diagnosis/differences.py",
+            "diagnosis/program_code.py",
             "diagnosis/findings/programs.py",
             "hook/spmd_program.py",
         ),
-        r"verify_spmd|recorder|spmd|sequence_gap|SpmdProgram",
+        r"verify_spmd|recorder|spmd",
         r"spmd|recorder|sequence|arrival|past_waits",
     ),
     Capability(
@@ -50,8 +49,8 @@ CAPABILITIES = (
     Capability(
         "preload",
         ("features/preload/*",),
-        r"preload|import_server|forked|fork_rank|successor",
-        r"preload|fork|layers|hidden_modules|effects|fresh_start",
+        r"preload|import_server|forked",
+        r"preload",
     ),
     Capability(
         "sessions, cells, notebook, prompt",
@@ -91,14 +90,14 @@ CAPABILITIES = (
             "cli/listing.py",
             "request/detached.py",
         ),
-        r"detach|standby|visitor|attach\b",
-        r"detach|attach|visit|standby|jobs_",
+        r"detach|attach\b",
+        r"detach",
     ),
     Capability(
         "--watch",
         ("saves/*", "cli/watching.py", "cli/watched.py", "cli/program_file.py"),
-        r"\bwatch(ed|ing)?\b(?!\()|saves|saved|resting|ServeAgain",
-        r"watch|save|inotify|resting",
+        r"\bwatch(ed|ing)?\b(?!\()|saves|saved",
+        r"watch|save",
     ),
     Capability(
         "--check",
@@ -106,7 +105,7 @@ CAPABILITIES = (
         r"\bcheck_check|options\.check|job\.check|probe|--check",
         r"^test_check|check\b|judgement|probe",
     ),
-    Capability("--setup", ("features/setup/*",), r"setup\b|SetUp|RunSetup|setup_again", r"setup"),
+    Capability("--setup", ("features/setup/*",), r"setup\b|SetUp", r"setup"),
     Capability(
         "--sync",
         (
@@ -158,8 +157,8 @@ CAPABILITIES = (
             "launcher/peers.py",
             "diagnosis/attempt.py",
         ),
-        r"restart|surviv|min_hosts|on_rank_failure",
-        r"restart|surviv|rejoin",
+        r"restart|surviv|on_rank_failure",
+        r"restart|surviv",
     ),
     Capability(
         "GPUs",
@@ -205,11 +204,9 @@ CAPABILITIES = (
             "diagnosis/findings/absent.py",
             "diagnosis/findings/slow.py",
             "agent/stacks.py",
-            "agent/stack_question.py",
             "agent/native_stacks.py",
             "launcher/hang_watch.py",
             "launcher/stack_*.py",
-            "diagnosis/findings/standstill.py",
         ),
         r"stacks?|snapshot|hang_watch|standstill",
         r"stack|wait|hang|deadlock|snapshot|standstill",

@@ -154,15 +154,11 @@ def _format_calls(stack: Sequence[Frame]) -> Iterator[str]:
 # Libraries whose calls wait in JAX, which is in C++ then.
 _JAX = ("jax", "jaxlib", "orbax", "flax", "optax", "equinox", "chex", "haiku")
 _ITSELF = ("jax", "jaxlib")
-# Each of its functions runs a program of all processes.
-_OF_ALL_PROCESSES = "/jax/experimental/multihost_utils.py"
 # JAX waits on locks: "futex_do_wait" or the like, or the system call's number (x86-64, Arm).
 _LOCKS = ("syscall 202", "syscall 98")
 # Sleeps, by the kernel's function or the system calls (x86-64, Arm). A thread that sleeps and yet
 # uses a processor polls, as NCCL does with usleep(1).
 _SLEEPS = ("nanosleep", "syscall 230", "syscall 35", "syscall 115", "syscall 101")
-# Waits for a file, by the kernel's function.
-_FILES = re.compile(r"io_schedule|folio|page|nfs|rpc_|fuse|ceph")
 # JAX's own functions between the user's call and the call that waits.
 _INNER_CALLS = ("wrapper", "cache_miss", "reraise_with_filtered_traceback")
 # Files of code that waits for a person, maybe for ever.
@@ -203,7 +199,6 @@ IN_COMPILATION = "waiting in the compilation of "
 # JAX's functions that wait for other processes without a program.
 _NO_PROGRAM = re.compile(r"barrier|key_value|initialize|shutdown")
 _CALLED = re.compile(r"\b(\w+)\(")
-_RUN_PROGRAMS = ("jax", "jaxlib", source_lines.USER)
 
 
 class RankSnapshot:
@@ -370,7 +365,7 @@ class RankSnapshot:
         if (found := self._split_at_user_call()) is None:
             return frozenset()
         inner, users = found
-        if any(frame.file.endswith(_OF_ALL_PROCESSES) for frame in inner):
+        if any(frame.file.endswith(source_lines.JAX_COLLECTIVES) for frame in inner):
             return everybody
         known = self.program is not None and (inner or source_lines.is_one_call(users.source))
         return self.program.ranks if self.program is not None and known else frozenset()

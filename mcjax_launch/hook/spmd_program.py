@@ -324,8 +324,6 @@ def _sum_up_constants(module: Any) -> None:
 
 # --- the program ---
 
-# JAX's module of functions that all processes call: process_allgather, sync_global_devices, ...
-_JAX_COLLECTIVES = "/jax/experimental/multihost_utils.py"
 # Prefix of the names of programs of pmap before jax 0.8, whose later launches are not observed.
 _OLD_MAPPED = "pmap_"
 _MOST_SHAPES = 64
@@ -433,7 +431,7 @@ def find_program_name(computation: Any) -> str:
     It is the name that JAX gave it; or the user's call, where JAX's functions for all processes
     compile a helper that users do not know: `process_allgather` for `jit(_identity_fn)`.
     """
-    called = user_lines.find_library_call(_JAX_COLLECTIVES)
+    called = user_lines.find_library_call(source_lines.JAX_COLLECTIVES)
     return called or str(computation.operation.attributes["sym_name"]).strip('"')
 
 

@@ -14,6 +14,8 @@ from .value import Value
 USER = ""
 PYTHON = "python"
 OURS = "mcjax-launch"
+#: JAX's module whose functions each run a program of all processes: process_allgather, ...
+JAX_COLLECTIVES = "/jax/experimental/multihost_utils.py"
 #: First line of the main thread's stack.
 MAIN_THREAD = "Stack (most recent call first):"
 #: Prefix of a line in a dump of stacks: a thread's number, and how often it yielded the processor.

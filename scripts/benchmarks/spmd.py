@@ -1,4 +1,4 @@
-"""What the record of programs costs, against jobs without it."""
+"""Measure the cost of recording programs, against jobs that record none."""
 
 import os
 import subprocess

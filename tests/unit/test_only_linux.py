@@ -8,7 +8,6 @@ import pytest
 PACKAGE = Path(__file__).resolve().parents[2] / "mcjax_launch"
 # Where it may be: the two seams, --preload and --watch, which are for Linux, and what does without.
 PLACES = {
-    "detached/address.py",
     "detached/record.py",
     "check/probe.py",
     "agent/startup.py",
@@ -24,10 +23,8 @@ PLACES = {
     "features/preload/agent/import_server.py",
     "hook/stack_answers.py",
     "features/preload/hook/__init__.py",
-    "features/preload/hook/comparison.py",
     "features/preload/hook/forked_rank.py",
     "features/preload/hook/forking.py",
-    "features/preload/hook/fresh_start.py",
     "cli/watching.py",
     "request/program.py",
     "saves/folders.py",

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 _LAST_S = 1.2
 # Seconds for which a difference must stand, and then to wait for the code of programs.
 _STANDS_S, _TEXT_S = 1.0, 1.0
-# Seconds between two events with counts, and between two writes of what --jobs reads.
+# Seconds between two events with counts.
 _EVENTS_S = 9.0
 # Seconds after which a host is asked for its time again, because clocks drift.
 _CLOCK_S = 30.0
