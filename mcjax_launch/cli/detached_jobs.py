@@ -42,10 +42,9 @@ def attach(job_id: str, say: Say, *, quiet: bool) -> int:
     try:
         job = _follow(job, sys.stdout.fileno())
     except KeyboardInterrupt:
-        command = "mcjax-launch"
         say(
-            f"job {job.id} continues: {command} --attach {job.id} returns to it, "
-            f"{command} --stop {job.id} ends it"
+            f"job {job.id} continues: mcjax-launch --attach {job.id} returns to it, "
+            f"mcjax-launch --stop {job.id} ends it"
         )
         return exit_status.compute_signal_status(signal.SIGINT)
     except BrokenPipeError:
