@@ -12,7 +12,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-    from mcjax_launch.api import *
+    from mcjax_launch.python import *
 
 __all__ = [
     "CallFailed",
@@ -41,7 +41,7 @@ __all__ = [
 def __getattr__(name: str) -> object:
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from mcjax_launch import api
+    from mcjax_launch import python as api
 
     found = globals()[name] = getattr(api, name)
     return found
@@ -49,7 +49,7 @@ def __getattr__(name: str) -> object:
 
 def load_ipython_extension(ipython: "Any") -> None:
     """Register the magics `%mcjax` and `%%mcjax`, for `%load_ext mcjax_launch`."""
-    from mcjax_launch.notebook.magics import RankMagics
+    from mcjax_launch.python.notebook.magics import RankMagics
 
     ipython.register_magics(RankMagics)
 

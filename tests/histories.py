@@ -6,8 +6,8 @@ from typing import Any
 
 from records import failure, rank_run
 
-from mcjax_launch.jax_messages.noise import Noise
-from mcjax_launch.runs.rank_run import RankRun, Verdict
+from mcjax_launch.explain.jax_messages.noise import Noise
+from mcjax_launch.journal.rank_run import RankRun, Verdict
 from mcjax_launch.wire.hook_messages import Failed, Raised
 
 ABORTED = "F1 client.h:80] Terminating process because the JAX distributed service detected fatal"

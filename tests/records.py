@@ -5,15 +5,17 @@ import signal
 from pathlib import Path
 from typing import Any
 
-from mcjax_launch.diagnosis.attempt import Attempt
-from mcjax_launch.diagnosis.summary import Summary, summarize
 from mcjax_launch.job.job import Job
+from mcjax_launch.journal.attempt import Attempt
+from mcjax_launch.journal.facts import Planned
+from mcjax_launch.journal.journal import Journal
+from mcjax_launch.journal.rank_run import RankProcess, RankRun
+from mcjax_launch.journal.state import RunState
+from mcjax_launch.journal.summary import Summary, summarize
 from mcjax_launch.report import record
-from mcjax_launch.runs import hook_events
-from mcjax_launch.runs.rank_run import RankProcess, RankRun
-from mcjax_launch.runs.state import RunState
+from mcjax_launch.wire.frames import Data
 from mcjax_launch.wire.hook_messages import Failed, HookMessage, Joined, Joining
-from mcjax_launch.wire.messages import Exited, FromHook, RankUsage, Usage
+from mcjax_launch.wire.messages import Exited, FromHook, RankUsage, Started, Usage
 
 TERM, KILL, SEGV = signal.SIGTERM, signal.SIGKILL, signal.SIGSEGV
 JOB = Job(program=("train.py",), num_processes=256, python="python", chdir="/")
@@ -23,7 +25,9 @@ def run_of(count: int = 2, *hosts: str, joins: bool = False, **known: Any) -> Ru
     """The state of a run with so many ranks, in turn on each host; on request all have joined."""
     state = RunState(**{"num_processes": count, **known})
     names = hosts or ("h",)
-    state.record_plan("ab", "h:1", {rank: names[rank % len(names)] for rank in range(count)}, None)
+    state.on_planned(
+        Planned("ab", "h:1", {rank: names[rank % len(names)] for rank in range(count)}, None), 0.0
+    )
     for rank in range(count) if joins else ():
         say(state, rank, Joining("h:1", state.num_processes, rank, "train.py:3"), 1.0)
         say(state, rank, Joined(rank), 2.0)
@@ -55,9 +59,9 @@ def end_of(
     return Exited(rank, status, sent, "", cpu_s, peak_kib)
 
 
-def say(state: RunState, rank: int, message: HookMessage, at: float, **known: Any) -> bool:
+def say(state: RunState, rank: int, message: HookMessage, at: float, **known: Any) -> None:
     """Let a rank's hook say something."""
-    return hook_events.apply(state, FromHook(rank, message, **known), at)
+    state.on_from_hook(FromHook(rank, message, **known), at)
 
 
 def rank_run(
@@ -75,22 +79,24 @@ def rank_run(
 def record_of(count: int, *, samples: int = 4, printed: str = "") -> dict[str, Any]:
     """The record of `count` ranks, 8 a host, of which the last one but one fails after 100 s."""
     state = RunState(hosts=-(-count // 8))
-    state.record_plan("0123abcd", "h0:1", {n: f"h{n // 8}" for n in range(count)}, None)
+    state.on_planned(
+        Planned("0123abcd", "h0:1", {n: f"h{n // 8}" for n in range(count)}, None), 0.0
+    )
     culprit = count - 2
     for n, run in state.ranks.items():
-        state.record_start(n, 1000 + n, 0.5)
+        state.on_started(Started(n, 1000 + n), 0.5)
         say(state, n, Joining("h0:1", count, n), 2 + n / count)
         say(state, n, Joined(n), 3.5)
-        state.record_output(n, 4)
+        state.on_data(Data(n, 1, b""), 4)
         run.stdout, run.stderr = f"{printed}\nrank {n} out\n", f"{printed}\nrank {n} err\n"
     for at in range(samples):
         usage = (RankUsage(n, at + n / count, (1 + n) << 10, 0.0) for n in range(count))
-        state.record_usage(Usage(tuple(usage)), 1 + 98 * at / samples)
+        state.on_usage(Usage(tuple(usage)), 1 + 98 * at / samples)
     say(state, culprit, failure(), 100)
     for n in range(count):
         status, sent = (-KILL, (TERM, KILL)) if n == culprit else (-TERM, (TERM,))
         end = end_of(n, status, sent, float(samples), (1 + n) << 10)
-        state.record_exit(end, 101 + n / count)
+        state.on_exited(end, 101 + n / count)
     summary = summarize(state)
     hosts = tuple(f"h{n}" for n in range(state.hosts))
     attempt = attempt_of(state, summary, hosts=hosts, seconds=102)
@@ -147,3 +153,19 @@ def read(path: Path) -> dict[str, Any]:
     found = json.loads(text)
     assert (found["format"], found["version"]) == ("mcjax-launch run", 2)
     return found  # type: ignore[no-any-return]
+
+
+class Clock:
+    """A journal's clock that a test sets."""
+
+    now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def journal_of(state: RunState, clock: Clock | None = None) -> Journal:
+    """A journal that the state reads."""
+    journal = Journal(clock or Clock())
+    journal.begin_attempt(state)
+    return journal

@@ -5,15 +5,14 @@ from typing import Any, NamedTuple
 
 from records import end_of, failure, run_of
 
-from mcjax_launch.diagnosis.announcer import Announcer
-from mcjax_launch.diagnosis.rules import find_advice, list_limit_lines
-from mcjax_launch.diagnosis.summary import find_warnings, summarize
-from mcjax_launch.diagnosis.view import View
-from mcjax_launch.runs import hook_events
-from mcjax_launch.runs.rank_run import DevicesAsked
-from mcjax_launch.runs.sequences import MeshSequence, ProgramSequences
-from mcjax_launch.runs.state import RunState
+from mcjax_launch.explain.announcer import Announcer
+from mcjax_launch.explain.rules import explain_limit
+from mcjax_launch.journal.rank_run import DevicesAsked
+from mcjax_launch.journal.sequences import MeshSequence, ProgramSequences
+from mcjax_launch.journal.state import RunState
+from mcjax_launch.journal.summary import find_warnings, summarize
 from mcjax_launch.wire import hook_messages as hook
+from mcjax_launch.wire.frames import STDERR, Data
 from mcjax_launch.wire.messages import Exited, FromHook
 
 
@@ -109,17 +108,17 @@ class Told:
         """Let this happen, and say what follows within the pause."""
         match event:
             case FromHook():
-                hook_events.apply(self.state, event, self.now)
-                self.announcer.record_report(event, self.now)
+                self.state.on_from_hook(event, self.now)
+                self.announcer.record(event.message, self.now)
             case Exited():
-                self.state.record_exit(event, self.now)
-                self.announcer.record_report(event, self.now)
+                self.state.on_exited(event, self.now)
+                self.announcer.record(event, self.now)
             case Launched(rank, identity):
                 launch(self.state, rank, identity, at=self.now)
             case (rank, printed):
                 self.state.ranks[rank].stderr = printed
                 if printed:
-                    self.state.record_output(rank, self.now)
+                    self.state.on_data(Data(rank, STDERR, printed.encode()), self.now)
             case seconds:
                 self._wait(seconds)
         self._wait(pause)
@@ -143,8 +142,7 @@ class Told:
 
     def at_limit(self, **how: Any) -> Sequence[str]:
         """The lines at a limit, with what to try."""
-        view = View(self.state, self.now, **how)
-        return [*list_limit_lines(view), *find_advice(view)]
+        return explain_limit(self.state, self.now, **how)
 
     def summary(self) -> Sequence[str]:
         """The lines of the summary, or what is worth saying where nothing has failed."""

@@ -22,15 +22,16 @@ from mcjax_launch.check.judgement import (
     judge_sum,
     merge_findings,
 )
-from mcjax_launch.diagnosis.attempt import Attempt
-from mcjax_launch.diagnosis.root_cause import JobStopped
 from mcjax_launch.errors import HostsFailed, LaunchError
 from mcjax_launch.job.hosts import Host
 from mcjax_launch.job.job import Job
+from mcjax_launch.journal.attempt import Attempt
+from mcjax_launch.journal.ending import JobStopped
+from mcjax_launch.journal.journal import Journal
+from mcjax_launch.journal.rank_run import RankRun
 from mcjax_launch.launcher import entry
 from mcjax_launch.launcher.front import Front
 from mcjax_launch.ranks import format_count
-from mcjax_launch.runs.rank_run import RankRun
 from mcjax_launch.wire import exit_status
 from mcjax_launch.wire.signals import ENDING
 from mcjax_launch.wire.value import Value
@@ -93,6 +94,16 @@ def run(
             return merge_findings([*judge_reach(failed, names), *found])
 
 
+class _LastAttempt:
+    """Reader of the journal that keeps how the job has ended."""
+
+    attempt: Attempt | None = None
+
+    def on_attempt(self, attempt: Attempt, at: float) -> None:
+        """Keep an attempt."""
+        self.attempt = attempt
+
+
 def _run_job(
     job: Job, hosts: Sequence[Host], front: Front, program: CheckedProgram | None
 ) -> list[Judgement]:
@@ -103,21 +114,22 @@ def _run_job(
         LaunchError: the user has ended the check.
 
     """
-    attempts: list[Attempt] = []
+    ended, journal = _LastAttempt(), Journal()
+    journal.add_reader(ended)
     checking = make_check_job(job, hosts, program)
     without_folders = [host.copy_with(chdir=None) for host in hosts]
     try:
-        outcome = entry.run(checking, without_folders, ended=attempts.append, front=front)
+        outcome = entry.run(checking, without_folders, journal, front=front)
         why_not = outcome.message if outcome.status else ""
     except HostsFailed:
         raise
     except LaunchError as error:
         why_not = str(error)
-    ending = attempts[-1].summary.ending if attempts else None
+    ending = ended.attempt.summary.ending if ended.attempt else None
     signalled = map(exit_status.compute_signal_status, ENDING)
     if isinstance(ending, JobStopped) and ending.status in signalled:
         raise LaunchError("the check was not finished", ending.status)
-    ranks = [rank for attempt in attempts for rank in attempt.state.ranks.values()]
+    ranks = list(ended.attempt.state.ranks.values()) if ended.attempt else []
     told = [(rank.host, _parse_rank(rank)) for rank in ranks]
     folders = {host.name: _get_folder(job, host) for host in hosts}
     by_host = merge_by_host(told, folders)

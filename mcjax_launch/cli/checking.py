@@ -7,6 +7,7 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
+from typing import Any
 
 import click
 
@@ -16,10 +17,10 @@ from mcjax_launch.console.prefix import wants_colour
 from mcjax_launch.errors import LaunchError
 from mcjax_launch.job.plan import count_ranks_by_host
 from mcjax_launch.job.program_copies import list_source_paths
+from mcjax_launch.journal import optional
+from mcjax_launch.options.option import without_values
 from mcjax_launch.options.options import Options
 from mcjax_launch.ranks import format_count
-from mcjax_launch.report import files
-from mcjax_launch.report.record import without_values
 from mcjax_launch.request import this_machine
 from mcjax_launch.request.combinations import FOR_CHECK
 from mcjax_launch.request.hosts import find_hosts
@@ -65,7 +66,7 @@ def _check_path(path: str) -> None:
     """Refuse a --report path that is not *.json, has placeholders, or cannot be written."""
     if not path.lower().endswith(".json"):
         raise LaunchError(f"--report {path}: the report of --check is JSON; name it *.json")
-    files.check_writable(path)
+    _load_files().check_writable(path)
     if "{" in path:
         raise LaunchError(f"--report {path}: --check does not fill in placeholders")
 
@@ -137,6 +138,12 @@ def record(
 
 def _write(path: str, content: dict[str, object]) -> None:
     try:
-        files.replace(path, f"{json.dumps(content)}\n")
+        _load_files().replace(path, f"{json.dumps(content)}\n")
     except OSError as error:
         raise LaunchError(f"--report {path}: cannot be written: {error.strerror}") from None
+
+
+def _load_files() -> Any:
+    if (files := optional.load("report.files")) is None:
+        raise LaunchError("--report: this copy of mcjax-launch lacks its folder report/")
+    return files

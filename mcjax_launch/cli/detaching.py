@@ -14,8 +14,8 @@ from mcjax_launch.detached.folders import make_job_folder, remove_folder
 from mcjax_launch.detached.jobs import find_all_jobs
 from mcjax_launch.detached.standby import STARTED
 from mcjax_launch.errors import LaunchError
-from mcjax_launch.events.opening import DESCRIPTOR, parse_descriptor
 from mcjax_launch.job.job import Job
+from mcjax_launch.journal.opening import DESCRIPTOR, parse_descriptor
 from mcjax_launch.options.options import Options
 from mcjax_launch.saves.syntax import find_syntax_errors
 from mcjax_launch.transport.early import DETACHED

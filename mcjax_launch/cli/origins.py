@@ -6,7 +6,7 @@ from collections.abc import Iterator
 import click
 from click.core import ParameterSource
 
-from mcjax_launch.options.option import PROJECT_FILE
+from mcjax_launch.options.option import PROJECT_FILE, without_values
 from mcjax_launch.options.options import Options
 
 
@@ -42,7 +42,6 @@ def find_origin(parameter: click.Parameter, context: click.Context) -> str | Non
 def describe_origins(options: Options, context: click.Context) -> Iterator[str]:
     """Yield a line on each origin of options, with the options and values that come from there."""
     from mcjax_launch.job.describe import make_option_words
-    from mcjax_launch.report.record import without_values
 
     found: dict[str, list[str]] = {}
     for parameter in context.command.params:
@@ -53,3 +52,10 @@ def describe_origins(options: Options, context: click.Context) -> Iterator[str]:
             import shlex  # few runs say so
 
             yield f"from {origin}: {shlex.join(without_values(words))}"
+
+
+def rewrite_words(options: Options, context: click.Context) -> list[str]:
+    """Return the command line with options from the environment and the project written out."""
+    from mcjax_launch.job.describe import make_command_line
+
+    return make_command_line(options, list_set_options(context))

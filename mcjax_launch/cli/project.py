@@ -10,6 +10,7 @@ from typing import Any
 import click
 from click.core import ParameterSource
 
+from mcjax_launch.cli.own_lines import say
 from mcjax_launch.errors import LaunchError
 from mcjax_launch.machine import own_paths
 from mcjax_launch.machine.known_schedulers import find_scheduler
@@ -29,6 +30,16 @@ _KEY = re.compile(rb"tool[\"']?\s*\.\s*[\"']?mcjax-launch|mcjax-launch[\"']?\s*(
 _MOST_BYTES = 4 << 20
 # Sources of options that the project sets: --watch reads the table again before each run.
 _UNSET = (ParameterSource.DEFAULT, ParameterSource.DEFAULT_MAP)
+
+
+def with_project_options(options: Options, context: click.Context) -> Options:
+    """Return the options, with those of the folder's project; the API's client has none."""
+    if context.obj is not None or not os.path.exists(PROJECT_FILE):
+        return options
+    completed = complete(options, context)
+    if line := describe_commands(completed, context):
+        say(line)  # also with --quiet: a cloned repository's file has chosen what runs
+    return completed
 
 
 def complete(options: Options, context: click.Context) -> Options:

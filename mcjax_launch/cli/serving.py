@@ -5,11 +5,12 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Collection
 
-from mcjax_launch.events.client import Client
-from mcjax_launch.events.events import Events
 from mcjax_launch.job.describe import make_command_line
+from mcjax_launch.journal.client import Client
+from mcjax_launch.journal.events import Events
+from mcjax_launch.journal.facts import Said
+from mcjax_launch.journal.journal import Journal
 from mcjax_launch.options.options import Options
-from mcjax_launch.report.ending import RunEnding
 from mcjax_launch.request import combinations, ready
 
 
@@ -17,6 +18,7 @@ def run(
     client: Client,
     options: Options,
     given: Collection[str],
+    journal: Journal,
     events: Events,
     show: Callable[[str], object],
 ) -> int:
@@ -26,6 +28,7 @@ def run(
         client: connection to the program.
         options: options of the command line.
         given: names of the options on the command line.
+        journal: facts of the job.
         events: stream of events to the program.
         show: prints a line of the launcher.
 
@@ -43,7 +46,7 @@ def run(
     combinations.check(options, frozenset(names), environ)
 
     def say(line: str) -> None:
-        events.report("note", text=line, level="say")
+        journal.append(Said(line, "say"))
         if not options.quiet:
             show(line)
 
@@ -53,7 +56,6 @@ def run(
     if not client.echoes:
         job = job.copy_with(show=frozenset())
     words = make_command_line(options, names)
-    ending = RunEnding()
-    outcome = ready.run(job, hosts, lambda: words, say, events=events, recorders=[ending])
-    events.report("summary", **ending.make_summary_fields(outcome))
+    outcome = ready.run(job, hosts, lambda: words, say, journal=journal, events=events)
+    journal.append(outcome)
     return outcome.status

@@ -17,7 +17,7 @@ from mcjax_launch.request.variables import find_matching, is_pattern
 from mcjax_launch.wire import exit_status, hook_environ, timers
 
 if TYPE_CHECKING:
-    from mcjax_launch.diagnosis.attempt import JobOutcome
+    from mcjax_launch.journal.attempt import JobOutcome
 
 _PREFIX = "MCJAX_"
 # Variables that are not options': those of ranks, which may start a launcher, and of our tests.

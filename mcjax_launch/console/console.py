@@ -3,14 +3,16 @@
 Nothing else writes to the launcher's stdout and stderr.
 """
 
+from __future__ import annotations
+
 import math
 import os
 import time
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
+from mcjax_launch.console.line_filter import LineFilter
 from mcjax_launch.console.log_files import LogFiles
-from mcjax_launch.console.noise_filter import NoiseFilter, get_patience_s
 from mcjax_launch.console.pieces import Lines, Piece, Stream, rewrite_piece
 from mcjax_launch.console.prefix import (
     Prefixes,
@@ -21,11 +23,14 @@ from mcjax_launch.console.prefix import (
 )
 from mcjax_launch.console.renderers import Live, Plain
 from mcjax_launch.console.unfinished import UnfinishedLines
-from mcjax_launch.events.events import NO_EVENTS, Events
-from mcjax_launch.events.sink import Target
+from mcjax_launch.journal import optional
+from mcjax_launch.journal.events import NO_EVENTS, Events
+from mcjax_launch.journal.facts import OutputEnded, Said
+from mcjax_launch.journal.journal import Journal
+from mcjax_launch.journal.rank_run import Verdict
+from mcjax_launch.journal.sink import Target
 from mcjax_launch.machine.loop import find_earliest_deadline
 from mcjax_launch.options.options import OutputOptions
-from mcjax_launch.runs.rank_run import Verdict
 from mcjax_launch.wire import frames
 from mcjax_launch.wording import escape_unprintable
 
@@ -34,6 +39,7 @@ if TYPE_CHECKING:
     from mcjax_launch.console.bottom import StatusLine
     from mcjax_launch.console.collapse import Collapse, LineGroup
     from mcjax_launch.machine.loop import Timer
+    from mcjax_launch.wire.frames import Data
     from mcjax_launch.wire.hook_messages import Failed
 
 # With more unwritten bytes than this the ranks are slowed down.
@@ -93,7 +99,7 @@ class _Output:
             self.sink.write(self._renderer.render_fragment(piece, now))
         self._record_shown(piece.stream)
 
-    def _show_groups(self, groups: "Sequence[LineGroup]") -> None:
+    def _show_groups(self, groups: Sequence[LineGroup]) -> None:
         self.sink.write(self._renderer.render_groups(groups))
         for group in groups:
             for stream in group.streams:
@@ -202,7 +208,8 @@ class Console:
         on_reader_gone: called when the reader of the launcher's stdout has ended.
         on_room: called when output may flow again.
         rewrite: changes a rank's lines before they are shown; log files get the original lines.
-        events: receiver of all output, and of every line of the launcher with its level.
+        journal: what learns of every line of the launcher, with its level.
+        events: a reader of the journal that may be slow.
         verbose_option: name of the option that shows hidden lines.
 
     Attributes:
@@ -219,9 +226,11 @@ class Console:
         on_room: Callable[[], None],
         rewrite: Callable[[bytes], bytes] | None = None,
         verbose_option: str = "-v",
+        journal: Journal | None = None,
         events: Events = NO_EVENTS,
     ) -> None:
         self._style = style
+        self._journal = journal or Journal()
         self.is_stalled: Callable[[], bool] = lambda: False
         self._events = events
         events.rewrite = rewrite or bytes
@@ -236,8 +245,8 @@ class Console:
         self._on_room = on_room
         self._logs = LogFiles(self.say)
         self.status_line = self._make_status()
-        self._unfinished = UnfinishedLines() if style.verbose else UnfinishedLines(get_patience_s)
-        self._noise = NoiseFilter(verbose_option)  # with --verbose nothing goes through it
+        self._noise = _make_filter(style, verbose_option)
+        self._unfinished = UnfinishedLines(self._noise.get_patience_s)
         self._holds = False
         self._busy_turns = 0  # of the loop, in a row, in which output has come
         self._has_been_fed = False
@@ -248,7 +257,7 @@ class Console:
             *(() if self.status_line is None else (self.status_line,)),
         )
 
-    def _make_status(self) -> "StatusLine | None":
+    def _make_status(self) -> StatusLine | None:
         """Return a status line; None without a suitable terminal, or with --quiet.
 
         There is none if stdout is a pipe, because its output may reach the same terminal.
@@ -290,21 +299,19 @@ class Console:
             return self._style.collapse == "always"
         return output.sink.is_terminal and not self._style.no_prefix
 
-    def feed(self, rank: int, stream: int, data: bytes) -> None:
-        """Process more bytes of a rank's stream."""
-        self._logs.feed(rank, stream, data)
-        self._events.report_output(rank, stream, data)
-        shown = self._streams.get((rank, stream))
+    def on_data(self, data: Data, at: float) -> None:
+        """Write a rank's output to its log file, and show it."""
+        self._logs.feed(data.rank, data.stream, data.payload)
+        shown = self._streams.get((data.rank, data.stream))
         if shown is not None:
-            now = time.monotonic()
             self._has_been_fed = True
-            self._filter(self._unfinished.feed(shown, data, now), now)
+            self._filter(self._unfinished.feed(shown, data.payload, at), at)
 
     def _filter(self, pieces: Sequence[Piece], now: float) -> None:
         for piece in pieces:
             if self._rewrite is not None:
                 piece = rewrite_piece(piece, self._rewrite)
-            self._show((piece,) if self._style.verbose else self._noise.feed(piece, now), now)
+            self._show(self._noise.feed(piece, now), now)
 
     def _show(self, pieces: Sequence[Piece], now: float) -> None:
         for piece in pieces:
@@ -313,19 +320,19 @@ class Console:
                 self.status_line.hide_for_output(now)
             output.show(piece, now)
 
-    def set_verdict(self, rank: int, verdict: Verdict | None, failure: "Failed | None") -> None:
-        """Record the verdict on a rank; see `ShownFailures.set_verdict`."""
-        self._noise.failures.set_verdict(rank, verdict, failure)
+    def set_verdict(self, rank: int, verdict: Verdict | None, failure: Failed | None) -> None:
+        """Record the verdict on a rank: it decides what is a follow-on error."""
+        self._noise.set_verdict(rank, verdict, failure)
 
     def fold_victims(self, *, own_term: bool) -> None:
-        """Hide follow-on errors, because the job ends; see `NoiseFilter.fold_victims`."""
+        """Hide follow-on errors, because the job ends; see `LineFilter.fold_victims`."""
         now = time.monotonic()
         self._show(self._noise.fold_victims(own_term=own_term, now=now), now)
 
-    def announce_failure(self, rank: int, failure: "Failed") -> None:
+    def announce_failure(self, rank: int, failure: Failed) -> None:
         """Record a failure that a rank will print; later ranks' equal failures are hidden."""
         if (rank, frames.STDERR) in self._streams:
-            self._noise.failures.announce(rank, failure)
+            self._noise.announce(rank, failure)
 
     def finish_ranks(self, *, mentions: bool = True) -> None:
         """Show all held output, because all streams have ended, maybe without a last newline.
@@ -342,7 +349,7 @@ class Console:
         if mentions and not self._outputs[frames.STDOUT].sink.gone:
             for text in self._noise.pop_mentions():
                 self.note(text)
-        self._events.report_output_end()
+        self._journal.append(OutputEnded())
         self._logs.close()
 
     def end_lines(self, rank: int) -> None:
@@ -372,12 +379,12 @@ class Console:
         self._say(text, "say")
 
     def _say(self, text: str, level: str) -> None:
-        self._events.report("note", text=text, level=level)
+        self._journal.append(Said(text, level))
         self._show_own(text.split("\n"))
 
     def show_summary(self, lines: Sequence[str], *, alarm: bool) -> None:
         """Show the summary of the job's end; `alarm`: True if the job has failed."""
-        self._events.report("note", text="\n".join(lines), level="alarm" if alarm else "summary")
+        self._journal.append(Said("\n".join(lines), "alarm" if alarm else "summary"))
         self._show_own(lines, headline=True, alarm=alarm)
 
     def _show_own(
@@ -392,7 +399,7 @@ class Console:
     def note(self, text: str) -> None:
         """Show lines as `say` does, but not with --quiet."""
         if self._style.quiet:
-            self._events.report("note", text=text, level="note")
+            self._journal.append(Said(text, "note"))
         else:
             self._say(text, "note")
 
@@ -401,13 +408,13 @@ class Console:
         if self._style.verbose:
             self._say(text, "detail")
         else:
-            self._events.report("note", text=text, level="detail")
+            self._journal.append(Said(text, "detail"))
 
     def show_host_lines(self, host: str, lines: Sequence[str]) -> None:
         """Show what a command has printed on a host, with the host's name as prefix."""
         if lines:
             shown = [f"[{host}] {escape_unprintable(line)}" for line in lines]
-            self._events.report("note", text="\n".join(shown), level="detail")
+            self._journal.append(Said("\n".join(shown), "detail"))
             text = "".join(f"{line}\n" for line in shown)
             self._outputs[frames.STDERR].show_own(text.encode("utf-8", "replace"))
 
@@ -513,3 +520,8 @@ class Console:
     def empty(self) -> bool:
         """True if all output, events and values have been written."""
         return not any(output.queued for output in self._outputs.values()) and self._events.is_empty
+
+
+def _make_filter(style: OutputOptions, verbose_option: str) -> LineFilter:
+    noise = None if style.verbose else optional.load("explain.noise_filter")
+    return LineFilter() if noise is None else noise.NoiseFilter(verbose_option)

@@ -5,15 +5,17 @@ from __future__ import annotations
 import contextlib
 import os
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 
 from mcjax_launch.detached import record
 from mcjax_launch.detached.folders import OTHER, check_private, get_state_folder, remove_folder
 from mcjax_launch.detached.output import OutputFile
 from mcjax_launch.errors import LaunchError
-from mcjax_launch.events.sink import Sink
+from mcjax_launch.journal.attempt import JobOutcome
+from mcjax_launch.journal.facts import Planned
+from mcjax_launch.journal.sink import Sink
 from mcjax_launch.machine.loop import Loop
-from mcjax_launch.wire import exit_status
+from mcjax_launch.wire.messages import Started
 
 #: Its starter gets the launcher's stderr up to this byte, which says that all ranks run.
 STARTED = b"\0"
@@ -48,7 +50,7 @@ class KeptOutput(Sink):
 
 
 class Standby:
-    """Launcher's objects for a detached job.
+    """Stand-in for the terminal of a detached job; it reads the journal.
 
     Args:
         job_id: id of the job, whose folder exists.
@@ -66,6 +68,7 @@ class Standby:
         self.job_id = job_id
         self._folder = os.path.join(get_state_folder(), job_id)
         self._has_started = False
+        self._waits_for: set[int] = set()
         try:
             check_private(self._folder)
             self._lock = record.lock(self._folder)
@@ -89,28 +92,21 @@ class Standby:
         except OSError as error:
             raise LaunchError(f"--detach: {self._folder}: {error.strerror}") from None
 
-    def record_start(self) -> None:
-        """Inform the starter that all ranks run, unless it was informed before."""
-        if not self._has_started:
+    def on_planned(self, plan: Planned, at: float) -> None:
+        """Learn which ranks there are."""
+        self._waits_for = set(plan.places)
+
+    def on_started(self, started: Started, at: float) -> None:
+        """Inform the starter once all ranks run."""
+        self._waits_for.discard(started.rank)
+        if not self._waits_for and not self._has_started:
             self._has_started = True
             self.output.release_starter()
 
-    @contextlib.contextmanager
-    def recording(self) -> Iterator[None]:
-        """Record how the job has ended if the body of the `with` statement raises an exception."""
-        try:
-            yield
-        except LaunchError as error:
-            self.record_end(error.status, str(error))
-            raise
-        except Exception as error:
-            self.record_end(exit_status.INTERNAL_ERROR, f"internal error: {error!r}")
-            raise
-
-    def record_end(self, status: int, message: str) -> None:
+    def on_job_outcome(self, outcome: JobOutcome, at: float) -> None:
         """Record with which exit status the job has ended, and a line that says how."""
         with contextlib.suppress(OSError):  # the disk is full, or gone
-            record.write(self._folder, record.make_end(status, message))
+            record.write(self._folder, record.make_end(outcome.status, outcome.message))
 
     def close(self) -> None:
         """Remove the folder if the job never began."""

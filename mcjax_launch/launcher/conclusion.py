@@ -6,14 +6,9 @@ import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from mcjax_launch.diagnosis.root_cause import JobStopped, RankFailed
-from mcjax_launch.diagnosis.summary import (
-    LONG_S,
-    Summary,
-    find_warnings,
-    format_duration,
-    summarize,
-)
+from mcjax_launch.journal.ending import JobStopped, RankFailed
+from mcjax_launch.journal.summary import LONG_S, Summary, find_warnings, summarize
+from mcjax_launch.journal.words import format_duration
 
 if TYPE_CHECKING:
     from mcjax_launch.launcher.part import JobLauncher

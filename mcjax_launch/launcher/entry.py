@@ -1,28 +1,29 @@
 """Entry point of the launcher: runs a job on its hosts and returns the outcome."""
 
 import gc
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from mcjax_launch import features
 from mcjax_launch.errors import LaunchError
-from mcjax_launch.events.events import NO_EVENTS, Events
 from mcjax_launch.job.hosts import Host
 from mcjax_launch.job.job import Job
+from mcjax_launch.journal.events import NO_EVENTS, Events
+from mcjax_launch.journal.journal import Journal
 from mcjax_launch.machine import system
 from mcjax_launch.ranks import format_count
 from mcjax_launch.transport.remote_commands import Transport
 
 if TYPE_CHECKING:
-    from mcjax_launch.diagnosis.attempt import Attempt, JobOutcome
+    from mcjax_launch.journal.attempt import JobOutcome
     from mcjax_launch.launcher.front import Front
 
 
 def run(
     job: Job,
     hosts: Sequence[Host],
+    journal: Journal,
     *,
-    ended: "Callable[[Attempt], object]" = lambda attempt: None,
     events: Events = NO_EVENTS,
     front: "Front | None" = None,
 ) -> "JobOutcome":
@@ -31,8 +32,8 @@ def run(
     Args:
         job: the job to run.
         hosts: hosts of the job; all of them get ranks.
-        ended: called after each attempt.
-        events: receives the job's events.
+        journal: facts of the job.
+        events: the reader of the journal that writes events.
         front: the launcher's process; None to make it.
 
     Raises:
@@ -44,9 +45,9 @@ def run(
     from mcjax_launch.launcher import restarts  # while the agent here starts
 
     front = front or make_own_front()
-    front.events = events
+    front.events, front.journal = events, journal
     events.begin(front.loop, front.signals)
-    return restarts.run(job, hosts, transport, ended=ended, front=front)
+    return restarts.run(job, hosts, transport, front=front)
 
 
 def _prepare_transport(job: Job, hosts: Sequence[Host]) -> Transport:

@@ -9,18 +9,19 @@ from collections.abc import Callable, Collection, Sequence
 from typing import TYPE_CHECKING
 
 from mcjax_launch import features
-from mcjax_launch.events.events import NO_EVENTS
-from mcjax_launch.events.sink import Target, make_standard_sinks
+from mcjax_launch.journal.events import NO_EVENTS
+from mcjax_launch.journal.journal import Journal
+from mcjax_launch.journal.sink import Target, make_standard_sinks
+from mcjax_launch.journal.stop_reasons import interrupted
 from mcjax_launch.machine.known_schedulers import find_scheduler
 from mcjax_launch.machine.loop import READ, Loop, SignalPipe, Signals
-from mcjax_launch.runs.stop_reasons import interrupted
 from mcjax_launch.wire.signals import ENDING, FORWARDED
 
 if TYPE_CHECKING:
     from mcjax_launch.detached.standby import Standby
+    from mcjax_launch.journal.stop_reasons import StopReason
     from mcjax_launch.launcher.watcher_link import WatcherLink
     from mcjax_launch.machine.loop import Timer
-    from mcjax_launch.runs.stop_reasons import StopReason
 
 
 def explain_no_terminal() -> str:
@@ -38,6 +39,7 @@ class Front:
 
     Attributes:
         events: sink of the runs' events.
+        journal: facts of the job.
         watcher: link of a run under --watch to the watching process; None for any other job.
         standby: what a detached job has instead of a terminal; None for any other job.
 
@@ -50,7 +52,7 @@ class Front:
     ) -> None:
         self.loop = loop
         self.signals = signals
-        self.events = NO_EVENTS
+        self.events, self.journal = NO_EVENTS, Journal()  # until `entry.run`
         self.watcher: WatcherLink | None = None
         self.standby: Standby | None = None
         self._warnings = warnings

@@ -1,9 +1,10 @@
 """Part of the launcher that reports what ranks do on GPUs, and who holds the memory there."""
 
-from mcjax_launch.diagnosis.view import Fact
+import time
+
+from mcjax_launch.journal.facts import GpuMemoryKnown, GpusUsed, MemoryExhausted
 from mcjax_launch.launcher.part import JobLauncher, LauncherPart
 from mcjax_launch.launcher.time_limits import GPU_EVENTS_S
-from mcjax_launch.runs.rank_run import RankRun
 from mcjax_launch.wire.messages import RequestUsage, Usage
 
 # Seconds between two writes of the file that --jobs reads.
@@ -34,10 +35,12 @@ class GpuReports(LauncherPart):
             self._asks = [at for at in self._asks if at > now]
             self.launcher.pool.send_all(RequestUsage())
 
-    def on_exhaustion(self, rank: int, now: float) -> None:
+    def on_exhaustion(self, rank: int) -> None:
         """Ask who holds the GPU's memory, at a rank's first message that it finds none."""
-        if self.launcher.state.record_exhaustion(rank, now):
+        if self.launcher.state.ranks[rank].usage.gpus.exhausted_at is None:
+            self.launcher.journal.append(MemoryExhausted(rank))
             self._awaited.add(rank)
+            now = time.monotonic()
             self._asks = [now + seconds for seconds in _ASK_S]
             self.expire(now)
 
@@ -47,7 +50,8 @@ class GpuReports(LauncherPart):
         if self._awaited & told:
             self._awaited -= told
             self._asks = self._asks if self._awaited else []
-            self.launcher.parts.load_explanations().on_fact(Fact.GPU_MEMORY, now)
+            self.launcher.parts.load_explanations()
+            self.launcher.journal.append(GpuMemoryKnown())
         self._report_events(told, now)
 
     def _report_events(self, ranks: set[int], now: float) -> None:
@@ -56,17 +60,7 @@ class GpuReports(LauncherPart):
             before = self._event_at.get(rank)
             if before is None or now >= before + _EARLY * GPU_EVENTS_S:
                 self._event_at[rank] = now
-                self.launcher.events.report("gpus", **_make_fields(self.launcher.state.ranks[rank]))
-
-
-def _make_fields(run: RankRun) -> dict[str, object]:
-    used = run.usage.gpus
-    return {
-        "rank": run.process_id,
-        "host": run.host,
-        "activity": used.activity and used.activity.value,
-        "gpus": used.list_rows(),
-    }
+                self.launcher.journal.append(GpusUsed(rank))
 
 
 PART = GpuReports

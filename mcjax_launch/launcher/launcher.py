@@ -18,12 +18,17 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from mcjax_launch.console.console import Console
-from mcjax_launch.diagnosis.summary import Summary
 from mcjax_launch.errors import LaunchError, save_traceback
 from mcjax_launch.job.hosts import Host
 from mcjax_launch.job.job import Job
 from mcjax_launch.job.plan import Plan
+from mcjax_launch.journal import facts, stop_reasons
+from mcjax_launch.journal.state import RunState
+from mcjax_launch.journal.stop_reasons import StopReason
+from mcjax_launch.journal.summary import Summary
+from mcjax_launch.journal.tails import Tails
 from mcjax_launch.launcher.conclusion import conclude
+from mcjax_launch.launcher.fact_display import FactDisplay
 from mcjax_launch.launcher.front import Front
 from mcjax_launch.launcher.part import DebuggerDisplay, LauncherParts
 from mcjax_launch.launcher.rank_reports import RankReports
@@ -43,10 +48,6 @@ from mcjax_launch.launcher.time_limits import TimeLimits
 from mcjax_launch.launcher.timers import OneShotTimer, TimerAction
 from mcjax_launch.launcher.user_signals import handle_signals
 from mcjax_launch.machine.loop import READ
-from mcjax_launch.runs import stop_reasons
-from mcjax_launch.runs.state import RunState
-from mcjax_launch.runs.stop_reasons import StopReason
-from mcjax_launch.runs.tails import Tails
 from mcjax_launch.transport.connection import AgentConnection
 from mcjax_launch.transport.pool import AgentPool, Failure
 from mcjax_launch.transport.remote_commands import Transport
@@ -117,8 +118,9 @@ class Launcher:
         )
         self._paths = _make_staged_paths(job) if job.sync else None
         rewrite = None if self._paths is None else self._paths.in_bytes
-        self.events = front.events
-        self.events.attend(self._give_credit, self._on_events_failure)
+        self.events, self.journal = front.events, front.journal
+        self.events.attend(state, self._give_credit, self._on_events_failure)
+        self.journal.begin_attempt(state)
         state.tails = Tails(job.record or self.events.is_read, rewrite)
         self.console = self._make_console(rewrite)
         window = min(_MOST_WINDOW, _WINDOW_OF_ALL // len(hosts))
@@ -127,6 +129,8 @@ class Launcher:
         self.startup = Startup(
             job, hosts, restart, self, self.pool, self.console, front.call_after_release
         )
+        self.journal.add_to_attempt(self.console)
+        self.journal.add_to_attempt(FactDisplay(self.console, state))
         self.stacks = StackRequests()
         self.debuggers = DebuggerDisplay()
         self._timers: list[Timer] = [self.console, self.pool, self.startup, self.stacks]
@@ -155,7 +159,7 @@ class Launcher:
             messages.Exited: reports.on_exit,
             messages.Stacks: self.stacks.record_stacks,
             messages.StacksComplete: self.stacks.record_stacks,
-            messages.NativeStacks: self._record_native_stacks,
+            messages.NativeStacks: lambda link, native: self.journal.append(native),
             # end, gone
             messages.Ending: self._on_agent_stop,
             messages.InternalError: self._on_agent_bug,
@@ -174,6 +178,7 @@ class Launcher:
             self._give_credit,
             rewrite,
             self.front.verbose_option,
+            self.journal,
             self.events,
         )
         console.is_stalled = lambda: any(link.is_stalled for link in self.links)
@@ -182,12 +187,13 @@ class Launcher:
     # --- the attempt from its beginning to its end ---
 
     def report_beginning(self, hosts: Sequence[Host], attempt: int) -> None:
-        """Send the event that this attempt begins; attempt 0 is the beginning of the run."""
-        job_id, names = self.startup.job_id, [host.name for host in hosts]
+        """Let it be known that this attempt begins; attempt 0 is the beginning of the run."""
+        job, job_id = self.job, self.startup.job_id
+        names = [host.name for host in hosts]
         if attempt == 0:
-            self.events.report_begin(job_id, self.job.program, self.job.num_processes, names)
+            self.journal.append(facts.JobBegan(job_id, job.program, job.num_processes, names))
         else:
-            self.events.report("restart", count=attempt, job_id=job_id, hosts=names)
+            self.journal.append(facts.Restarted(attempt, job_id, names))
 
     def run(self) -> Summary:
         """Run the attempt, print its summary, and return it.
@@ -240,12 +246,15 @@ class Launcher:
         return Progress(line, self.startup, self.state)
 
     def _run_turn(self) -> None:
-        self.front.loop.run_once(self._timers, self.state.record_resume)
+        self.front.loop.run_once(self._timers, self._on_resume)
         now = time.monotonic()
         if self.pool.nothing_left:
             self.policy.record_nothing_left(now)
         if not self.console.has_room:  # a slow reader is no stall
             self.state.activity.active_at = now
+
+    def _on_resume(self, _: float) -> None:
+        self.journal.append(facts.Resumed())
 
     def _is_over(self) -> bool:
         return self.policy.gives_up(time.monotonic()) or self.pool.over
@@ -300,10 +309,6 @@ class Launcher:
         """Show the user the stacks of all ranks."""
         self._stack_display.show()
 
-    def _record_native_stacks(self, link: AgentConnection, message: messages.NativeStacks) -> None:
-        title = f"rank {message.rank} on {link.host.name}, pid {message.pid}:"
-        self.state.native_stacks += [title, *message.text.splitlines()]
-
     def _give_credit(self) -> None:
         if self.console.has_room:
             for link in self.links:
@@ -330,8 +335,7 @@ class Launcher:
         ranks = () if self._plan is None else self._plan.ranks
         runs = [self.state.ranks[rank.process_id] for rank in ranks if rank.host is link.host]
         lost = [run for run in runs if not (self.state.survives and run.is_gone)]
-        for run in lost:
-            run.process.lost = True
+        self.journal.append(facts.RanksLost([run.process_id for run in lost]))
         stop = stop_reasons.host_lost(link.host.name, why)
         survivors = self.parts.survivors
         if survivors is None or not survivors.on_host_loss(stop, link.host, lost):
@@ -377,7 +381,7 @@ class Launcher:
         for effect in effects:
             match effect:
                 case SetReason(stop):
-                    self.state.record_stop(stop, time.monotonic())
+                    self.journal.append(stop)
                 case StopRanks():
                     self._stop_ranks(effect)
                 case ShowStacks():
@@ -406,14 +410,10 @@ class Launcher:
     # --- gone ---
 
     def _on_bye(self, link: AgentConnection, bye: messages.Bye) -> None:
-        """Record the last message of an agent, on whose host no process of the job is left."""
-        self.state.unkillable += bye.unkillable
-        self.state.leftovers += bye.leftovers
-        self.state.kernel_log += [f"{link.host.name}: {line}" for line in bye.kernel_log]
-        if bye.not_removed:
-            self.console.note(f"{link.host.name}: could not remove {bye.not_removed}")
+        """Handle the last message of an agent, on whose host no process of the job is left."""
+        self.journal.append(facts.HostGone(link.host.name, bye))
         if bye.leftovers:
-            self.parts.load_explanations()
+            self.parts.load_explanations()  # at the end they say what outlived its rank
         self.debuggers.on_agent_loss(link, time.monotonic())
 
     def _account_for_all(self) -> None:

@@ -8,33 +8,34 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Protocol, cast
 
 from mcjax_launch import features
+from mcjax_launch.journal import optional
 from mcjax_launch.wire import hook_environ
 
 if TYPE_CHECKING:
     from mcjax_launch.console.console import Console
-    from mcjax_launch.diagnosis.summary import Summary
-    from mcjax_launch.diagnosis.view import Fact, View
-    from mcjax_launch.events.events import Events
     from mcjax_launch.job.hosts import Host
     from mcjax_launch.job.job import Job
     from mcjax_launch.job.plan import Plan, Rank
+    from mcjax_launch.journal.events import Events
+    from mcjax_launch.journal.journal import Journal
+    from mcjax_launch.journal.rank_run import RankRun
+    from mcjax_launch.journal.state import RunState
+    from mcjax_launch.journal.stop_reasons import StopReason
+    from mcjax_launch.journal.summary import Summary
     from mcjax_launch.launcher.front import Front
     from mcjax_launch.launcher.stack_requests import StackRequests
     from mcjax_launch.launcher.startup import FirstStep, Startup
     from mcjax_launch.launcher.stop_policy import Effects, StopPolicy
     from mcjax_launch.machine.loop import Timer
-    from mcjax_launch.runs.rank_run import RankRun
-    from mcjax_launch.runs.state import RunState
-    from mcjax_launch.runs.stop_reasons import StopReason
     from mcjax_launch.transport.connection import AgentConnection
     from mcjax_launch.transport.pool import AgentPool
     from mcjax_launch.wire.frames import Raw
-    from mcjax_launch.wire.messages import Exited, FromHook, ToAgent, ToLauncher, Usage
+    from mcjax_launch.wire.messages import ToAgent, ToLauncher
 
 # Parts that belong to no feature.
 _EXPLANATIONS, _SURVIVORS = "explanations", "survivors"
 _GPUS = "gpu_reports"
-_OWN = {name: f"mcjax_launch.launcher.{name}" for name in (_EXPLANATIONS, _SURVIVORS, _GPUS)}
+_OWN = {name: f"mcjax_launch.launcher.{name}" for name in (_SURVIVORS, _GPUS)}
 
 
 class JobLauncher(Protocol):
@@ -43,6 +44,7 @@ class JobLauncher(Protocol):
     console: Console
     debuggers: DebuggerDisplay
     events: Events
+    journal: Journal
     front: Front
     job: Job
     kept: dict[str, object]
@@ -74,7 +76,8 @@ class LauncherPart:
     The launcher makes it when the ranks are about to be started, if the job uses the feature
     (`features.list_used`). If only hosts use it (`features.list_for_hosts`), it is made when an
     agent first sends a message for it; if the job is already ending, `on_stop` is called first.
-    `features.NAME.launcher` has the class, as PART.
+    `features.NAME.launcher` has the class, as PART. It reads the journal as well, by methods that
+    are named after facts.
 
     Args:
         launcher: the launcher.
@@ -100,9 +103,6 @@ class LauncherPart:
     def on_begin(self, plan: Plan, now: float) -> None:
         """Begin the part's work: all agents have the order to start their ranks."""
 
-    def on_rank_message(self, message: FromHook | Exited, now: float) -> None:
-        """Handle a hook's message that is no feature's, or the end of a rank's process."""
-
     def on_message(self, link: AgentConnection, message: ToLauncher | Raw, now: float) -> None:
         """Handle a message for this feature, or raw bytes, from an agent or a rank's hook."""
 
@@ -126,12 +126,9 @@ class LauncherPart:
 
 
 class Explainer(Protocol):
-    """Part that explains what happens: `explanations.py`."""
+    """Part that explains what happens: `explain.explanations`."""
 
-    def on_fact(self, fact: Fact, now: float) -> None:
-        """Handle a new fact from another part."""
-
-    def explain_stacks(self, view: View) -> Sequence[str]:
+    def explain_stacks(self, now: float) -> Sequence[str]:
         """Return lines to print below stacks that the user has requested."""
 
     def on_run_end(self, now: float) -> None:
@@ -151,10 +148,7 @@ class Survival(Protocol):
 class GpuReader(Protocol):
     """Part that reports what ranks do on GPUs: `gpu_reports.py`."""
 
-    def on_usage(self, usage: Usage, now: float) -> None:
-        """Handle a report of a host's GPUs, which the state has recorded."""
-
-    def on_exhaustion(self, rank: int, now: float) -> None:
+    def on_exhaustion(self, rank: int) -> None:
         """Handle a rank's message that it finds no memory on a GPU."""
 
 
@@ -198,10 +192,15 @@ class LauncherParts:
         part = self._parts.get(name)
         if part is None:
             module = import_module(_OWN.get(name, f"mcjax_launch.features.{name}.launcher"))
-            part = self._parts[name] = module.PART(self._launcher)
-            self._timers.append(part)
-            if self._launcher.policy.stopping:
-                part.on_stop(time.monotonic())
+            part = self._add(name, module.PART(self._launcher))
+        return part
+
+    def _add(self, name: str, part: LauncherPart) -> LauncherPart:
+        self._parts[name] = part
+        self._timers.append(part)
+        self._launcher.journal.add_to_attempt(part)
+        if self._launcher.policy.stopping:
+            part.on_stop(time.monotonic())
         return part
 
     def load_used(self) -> list[LauncherPart]:
@@ -220,9 +219,16 @@ class LauncherParts:
         may_come = feature in self._parts or feature in features.list_for_hosts(self._launcher.job)
         return self.load(feature) if may_come else None
 
-    def load_explanations(self) -> Explainer:
-        """Return the part that explains what happens; each start would wait for its imports."""
-        return cast("Explainer", self.load(_EXPLANATIONS))
+    def load_explanations(self) -> Explainer | None:
+        """Return the part that explains what happens; None if this copy has none.
+
+        Each start would wait for its imports.
+        """
+        if _EXPLANATIONS not in self._parts:
+            if (module := optional.load("explain.explanations")) is None:
+                return None
+            self._add(_EXPLANATIONS, module.PART(self._launcher))
+        return cast("Explainer", self._parts[_EXPLANATIONS])
 
     @property
     def explanations(self) -> Explainer | None:

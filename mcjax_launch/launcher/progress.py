@@ -3,11 +3,11 @@
 from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 
-from mcjax_launch.diagnosis.summary import describe_rank_end, format_duration
+from mcjax_launch.journal.rank_run import BUSY, RankRun, Stage
+from mcjax_launch.journal.state import RunState
+from mcjax_launch.journal.words import describe_rank_end, format_duration
 from mcjax_launch.launcher.startup import Startup
 from mcjax_launch.ranks import format_all, format_count, format_ranges, format_ranks
-from mcjax_launch.runs.rank_run import BUSY, RankRun, Stage
-from mcjax_launch.runs.state import RunState
 from mcjax_launch.wording import format_names
 
 # --- --status=table: a row for each rank ---
@@ -99,7 +99,7 @@ def _list_cells(run: RankRun, now: float) -> list[str]:
     kib = run.usage.samples[-1].rss_kib if run.usage.samples else None
     gpus = ""
     if run.usage.gpus.latest:
-        from mcjax_launch.runs.gpu_use import describe_gpus
+        from mcjax_launch.journal.gpu_use import describe_gpus
 
         gpus = describe_gpus(run.usage.gpus.latest)
     at = run.process.last_output_at
@@ -240,7 +240,7 @@ def format_job_use(state: RunState, now: float) -> str:
 
 def _describe_job_gpus(runs: Sequence[RankRun]) -> str:
     """Describe the GPUs that these ranks use, each GPU once, as all processes use it."""
-    from mcjax_launch.runs.gpu_use import describe_gpus
+    from mcjax_launch.journal.gpu_use import describe_gpus
 
     once = {(run.host, gpu.number): gpu for run in runs for gpu, _ in run.usage.gpus.latest}
     return describe_gpus([(gpu, None) for gpu in once.values()])

@@ -11,10 +11,11 @@ from mcjax_launch.console.prefix import find_common_folder, make_labels
 from mcjax_launch.job import devices
 from mcjax_launch.job.job import Job
 from mcjax_launch.job.plan import Plan, Rank, describe_cores
+from mcjax_launch.journal.facts import Planned
+from mcjax_launch.journal.rank_run import DevicesAsked
 from mcjax_launch.launcher.agent_orders import make_start_order
 from mcjax_launch.launcher.time_limits import compute_usage_period_s
 from mcjax_launch.ranks import format_count
-from mcjax_launch.runs.rank_run import DevicesAsked
 from mcjax_launch.wire import messages
 
 if TYPE_CHECKING:
@@ -67,7 +68,8 @@ def _record_plan(launcher: JobLauncher, plan: Plan) -> None:
         remove_leftovers(labels, job.num_processes)
     launcher.console.add_ranks(labels, append=not is_first)
     places = {rank.process_id: rank.host.name for rank in plan.ranks}
-    state.record_plan(plan.job_id, plan.coordinator, places, find_common_folder(labels))
+    folder = find_common_folder(labels)
+    launcher.journal.append(Planned(plan.job_id, plan.coordinator, places, folder))
     asked = _find_requested_devices(job)
     for label in labels:
         state.ranks[label.process_id].share.log_folder = label.folder

@@ -4,23 +4,24 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import partial
 
-from mcjax_launch.diagnosis.attempt import Attempt, JobOutcome
-from mcjax_launch.diagnosis.root_cause import RankFailed
-from mcjax_launch.diagnosis.summary import describe_run_end, format_duration, summarize_failed_start
-from mcjax_launch.diagnosis.verdict import determine_verdict
 from mcjax_launch.errors import LaunchError
 from mcjax_launch.job.hosts import Host
 from mcjax_launch.job.job import Job
+from mcjax_launch.journal.attempt import Attempt, JobOutcome
+from mcjax_launch.journal.ending import RankFailed
+from mcjax_launch.journal.rank_run import RankRun, Verdict
+from mcjax_launch.journal.state import RunState
+from mcjax_launch.journal.stop_reasons import StopReason
+from mcjax_launch.journal.summary import describe_run_end, summarize_failed_start
+from mcjax_launch.journal.verdict import determine_verdict
+from mcjax_launch.journal.words import format_duration
 from mcjax_launch.launcher.front import Front
 from mcjax_launch.launcher.launcher import Launcher
 from mcjax_launch.launcher.timers import OneShotTimer, compute_pause_s
 from mcjax_launch.machine.known_schedulers import count_restarts
-from mcjax_launch.runs.rank_run import RankRun, Verdict
-from mcjax_launch.runs.state import RunState
-from mcjax_launch.runs.stop_reasons import StopReason
 from mcjax_launch.transport.remote_commands import Transport
 from mcjax_launch.wire.value import Value
 
@@ -95,14 +96,12 @@ def run(
     hosts: Sequence[Host],
     transport: Transport,
     *,
-    ended: Callable[[Attempt], object],
     front: Front,
 ) -> JobOutcome:
     """Run a job, restarted up to --max-restarts times; return its outcome.
 
     Args:
         job, hosts, transport: see Launcher.
-        ended: called after each attempt.
         front: the launcher's process.
 
     Raises:
@@ -139,7 +138,7 @@ def run(
             summary=summary,
             program_checksums=launcher.startup.program_checksums,
         )
-        ended(attempt)
+        front.journal.append(attempt)
         last = summary.final or restart == job.max_restarts
         before_it, crash = crash, find_crash(attempt)
         if not last and (why := explain_no_restart(before_it, crash)):

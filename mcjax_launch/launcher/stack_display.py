@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from mcjax_launch.journal import optional
+from mcjax_launch.journal.facts import StacksShown
+
 if TYPE_CHECKING:
-    from mcjax_launch.diagnosis.snapshots import Stack
+    from mcjax_launch.journal.facts import Stack
     from mcjax_launch.launcher.part import JobLauncher
 
 
@@ -32,24 +36,23 @@ class StackDisplay:
         launcher.stacks.request(launcher.links, self._show, all_threads=before_stop, native=native)
 
     def _show(self, stacks: list[Stack]) -> None:
-        from mcjax_launch.diagnosis.snapshots import format_stacks
-
-        launcher, state = self._launcher, self._launcher.state
-        lines = format_stacks(stacks) if stacks else []
-        state.stacks = tuple(lines)
-        if not launcher.policy.wants_stacks:
-            lines += self._explain()
-        launcher.events.report("stacks", lines=lines)
+        launcher = self._launcher
+        lines = _format_stacks(stacks) if stacks else []
+        known = () if launcher.policy.wants_stacks else self._explain()
+        launcher.journal.append(StacksShown(lines, known))
+        lines += known
         if lines and not launcher.debuggers.show(lines):
             launcher.console.say("\n".join(lines))
         launcher.perform(launcher.policy.on_stacks_shown())
 
-    def _explain(self) -> list[str]:
+    def _explain(self) -> Sequence[str]:
         """Return what is known about limits and waiting ranks, to print below the stacks."""
-        from mcjax_launch.diagnosis.rules import list_limit_lines
-        from mcjax_launch.diagnosis.view import View
+        explanations = self._launcher.parts.load_explanations()
+        return explanations.explain_stacks(time.monotonic()) if explanations is not None else ()
 
-        view = View(self._launcher.state, time.monotonic())
-        explanations = self._launcher.parts.explanations
-        advice = [] if explanations is None else explanations.explain_stacks(view)
-        return [*list_limit_lines(view), *advice]
+
+def _format_stacks(stacks: Sequence[Stack]) -> list[str]:
+    """Format stacks as lines; without explanations as they came."""
+    if (snapshots := optional.load("explain.snapshots")) is not None:
+        return list(snapshots.format_stacks(stacks))
+    return [line for stack in stacks for line in (f"rank {stack.rank}:", *stack.text.splitlines())]

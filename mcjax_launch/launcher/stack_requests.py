@@ -8,7 +8,7 @@ from mcjax_launch.transport.connection import AgentConnection
 from mcjax_launch.wire import messages
 
 if TYPE_CHECKING:
-    from mcjax_launch.diagnosis.snapshots import Stack
+    from mcjax_launch.journal.facts import Stack
 
     OnComplete = Callable[[list[Stack]], None]
 
@@ -84,7 +84,7 @@ class StackRequests:
         if isinstance(stacks, messages.StacksComplete):
             self._asked.discard(link)
             return
-        from mcjax_launch.diagnosis.snapshots import Stack
+        from mcjax_launch.journal.facts import Stack
 
         self._stacks.append(Stack(host=link.host.name, **vars(stacks)))
 

@@ -11,7 +11,7 @@ import signal
 from collections.abc import Callable
 
 from mcjax_launch.errors import LaunchError
-from mcjax_launch.runs.stop_reasons import StopReason, interrupted
+from mcjax_launch.journal.stop_reasons import StopReason, interrupted
 from mcjax_launch.wire.exit_status import HOST_LOST
 from mcjax_launch.wire.value import Value
 

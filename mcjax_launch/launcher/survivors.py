@@ -5,15 +5,16 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 
-from mcjax_launch.diagnosis.summary import describe_rank_end, format_failure_report
-from mcjax_launch.diagnosis.verdict import determine_verdict
 from mcjax_launch.job.hosts import Host
+from mcjax_launch.journal.rank_run import RankRun, Stage, Verdict
+from mcjax_launch.journal.state import RunState
+from mcjax_launch.journal.stop_reasons import StopReason
+from mcjax_launch.journal.summary import format_failure_report
+from mcjax_launch.journal.verdict import determine_verdict
+from mcjax_launch.journal.words import describe_rank_end
 from mcjax_launch.launcher.part import JobLauncher, LauncherPart
 from mcjax_launch.launcher.stop_policy import RankFailure
 from mcjax_launch.ranks import format_ranks
-from mcjax_launch.runs.rank_run import RankRun, Stage, Verdict
-from mcjax_launch.runs.state import RunState
-from mcjax_launch.runs.stop_reasons import StopReason
 from mcjax_launch.wire import messages
 from mcjax_launch.wire.hook_messages import Joining
 
@@ -53,11 +54,13 @@ class Survivors(LauncherPart):
         self._absent: list[int] = []  # the ranks that failed before they called initialize()
         self._untold: dict[int, float] = {}  # by rank: when to report its failure at the latest
 
-    def on_rank_message(self, message: messages.FromHook | messages.Exited, now: float) -> None:
-        """Report a rank's end; end the job if a rank waits for ranks that failed before it."""
-        if isinstance(message, messages.Exited):
-            self._report(self._state.ranks[message.rank])
-        elif isinstance(message.message, Joining) and self._absent:
+    def on_exited(self, exited: messages.Exited, at: float) -> None:
+        """Report a rank's end."""
+        self._report(self._state.ranks[exited.rank])
+
+    def on_from_hook(self, told: messages.FromHook, at: float) -> None:
+        """End the job if a rank waits for ranks that failed before it."""
+        if isinstance(told.message, Joining) and self._absent:
             self._stop_for_absent_ranks()
 
     def _stop_for_absent_ranks(self) -> None:

@@ -1,9 +1,9 @@
 """The time limits of a job: --timeout, --start-timeout and --stall-timeout."""
 
-from mcjax_launch.diagnosis.view import View
 from mcjax_launch.job.job import Job
-from mcjax_launch.runs.state import RunState
-from mcjax_launch.runs.stop_reasons import StopReason, out_of_time
+from mcjax_launch.journal import optional
+from mcjax_launch.journal.state import RunState
+from mcjax_launch.journal.stop_reasons import StopReason, out_of_time
 from mcjax_launch.wire.timers import scale_time
 
 # How often agents report usage within --stall-timeout.
@@ -103,11 +103,9 @@ class TimeLimits:
     def _make_timeout_reason(
         self, message: str, now: float, *, final: bool, jax: bool = False
     ) -> StopReason:
-        from mcjax_launch.diagnosis.rules import find_advice, list_limit_lines
-
         moves = final and now - self._state.activity.heard_at < _SILENT_S
-        view = View(self._state, now, moves=moves, uses_jax=jax)
-        lines = [*list_limit_lines(view), *find_advice(view)]
+        rules = optional.load("explain.rules")
+        lines = rules.explain_limit(self._state, now, moves=moves, uses_jax=jax) if rules else []
         if suspected := self._state.activity.suspected:
             message, lines = suspected, [message, *(line for line in lines if line != suspected)]
         return out_of_time(message, lines, final=final)

@@ -8,6 +8,7 @@ import time
 from typing import TYPE_CHECKING
 
 from mcjax_launch import features
+from mcjax_launch.journal.facts import Resumed
 from mcjax_launch.wire import messages
 from mcjax_launch.wire.signals import ENDING, FORWARDED
 
@@ -50,7 +51,7 @@ def _inform_parts(launcher: JobLauncher, signum: signal.Signals) -> None:
     for part in launcher.parts:
         part.on_signal(signum)
     if signum == signal.SIGCONT:
-        launcher.state.record_resume(time.monotonic())
+        launcher.journal.append(Resumed())
         launcher.console.redraw_rows()
     elif signum == signal.SIGWINCH:
         launcher.console.redraw_status()

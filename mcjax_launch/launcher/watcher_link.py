@@ -14,12 +14,12 @@ import signal
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from mcjax_launch.journal.stop_reasons import StopReason, saved
 from mcjax_launch.machine.loop import READ, Loop, SignalPipe, Signals
-from mcjax_launch.runs.stop_reasons import StopReason, saved
 from mcjax_launch.wire import exit_status
 
 if TYPE_CHECKING:
-    from mcjax_launch.events.sink import Target
+    from mcjax_launch.journal.sink import Target
 
 #: Bytes of the longest order; each is a packet of its own.
 MOST_BYTES = 1 << 16

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, ClassVar
 
 from mcjax_launch.options.kinds import Kind, parse_texts
@@ -130,3 +131,13 @@ class OptionGroup(Value):
         cls.declared = {**dict(above), **own}
         for name, declared in own.items():
             setattr(cls, name, declared.default)
+
+
+def without_values(arguments: Sequence[str]) -> list[str]:
+    """Return a command line without the values of --env, which may be secrets."""
+    options = list(arguments[: arguments.index("--")] if "--" in arguments else arguments)
+    for at, argument in enumerate(options[:-1]):
+        if argument == "--env":
+            name, equals, _ = options[at + 1].partition("=")
+            options[at + 1] = f"{name}=..." if equals else name
+    return [*options, *arguments[len(options) :]]

@@ -8,10 +8,10 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from mcjax_launch.diagnosis.attempt import Attempt
 from mcjax_launch.errors import LaunchError
 from mcjax_launch.job import placeholders
 from mcjax_launch.job.job import Job
+from mcjax_launch.journal.attempt import Attempt, JobOutcome
 from mcjax_launch.machine import own_paths
 from mcjax_launch.machine.system import NEW_FILE
 from mcjax_launch.report import record
@@ -129,7 +129,7 @@ def check_report(path: str) -> None:
 
 
 class ReportWriter:
-    """A recorder that keeps the attempts of a job, and writes the report.
+    """Reader of the journal that keeps the attempts of a job, and writes the report.
 
     Args:
         path: checked path, which may have placeholders.
@@ -158,7 +158,7 @@ class ReportWriter:
         self._attempts: list[Json] = []
         self._values = make_placeholder_values(job, None)
 
-    def on_attempt_end(self, attempt: Attempt) -> None:
+    def on_attempt(self, attempt: Attempt, at: float) -> None:
         """Keep the record of an attempt."""
         if not self._attempts:  # with --watch the wait for a save comes before
             self._began_at = attempt.state.began_at
@@ -166,8 +166,9 @@ class ReportWriter:
         record.lighten(self._attempts)
         self._values = make_placeholder_values(self._job, attempt)
 
-    def on_job_end(self, status: int, end: str) -> None:
+    def on_job_outcome(self, outcome: JobOutcome, at: float) -> None:
         """Write the report."""
+        status = outcome.status
         path = fill_path(self._path, self._values)
         place = os.path.realpath(path)
         seconds = time.monotonic() - self._began_at
@@ -178,7 +179,7 @@ class ReportWriter:
             began=time.time() - seconds,
             seconds=seconds,
             status=status,
-            end=end,
+            end=outcome.message,
             host=os.uname().nodename,
         )
         whole["report_path"] = place

@@ -8,12 +8,12 @@ import os
 import re
 from collections.abc import Callable
 
-from mcjax_launch.diagnosis.attempt import Attempt
-from mcjax_launch.diagnosis.root_cause import JobStopped, NotStarted, RankFailed
-from mcjax_launch.diagnosis.summary import Summary
-from mcjax_launch.jax_messages.line_classifier import without_noise
+from mcjax_launch.explain.jax_messages.line_classifier import without_noise
+from mcjax_launch.journal.attempt import Attempt, JobOutcome
+from mcjax_launch.journal.ending import JobStopped, NotStarted, RankFailed
+from mcjax_launch.journal.state import RunState
+from mcjax_launch.journal.summary import Summary
 from mcjax_launch.report.record import select_last_lines
-from mcjax_launch.runs.state import RunState
 from mcjax_launch.wording import escape_unprintable
 
 _MOST = 4000  # characters: GitHub shows about 4 KB of a message
@@ -43,7 +43,7 @@ def format_command(level: str, text: str, file: str | None = None, line: int | N
 
 
 class Annotations:
-    """A recorder that prints the root cause as an annotation; of earlier attempts, as a warning.
+    """Reader that prints the root cause as an annotation; of earlier attempts, as a warning.
 
     Args:
         write: writes whole lines to the log.
@@ -56,14 +56,14 @@ class Annotations:
         self._workspace = workspace
         self._last: Attempt | None = None
 
-    def on_attempt_end(self, attempt: Attempt) -> None:
+    def on_attempt(self, attempt: Attempt, at: float) -> None:
         """Annotate the previous attempt as a warning: its failure was not the job's."""
         self._annotate("warning")
         self._last = attempt
 
-    def on_job_end(self, status: int, _: str) -> None:
+    def on_job_outcome(self, outcome: JobOutcome, at: float) -> None:
         """Annotate the last attempt as an error, if the job failed after it was started."""
-        if status:
+        if outcome.status:
             self._annotate("error")
 
     def _annotate(self, level: str) -> None:

@@ -1,13 +1,13 @@
 """Past waits of a run: which ranks waited for which others; pure.
 
-Times are those of `mcjax_launch.runs.state`.
+Times are those of `mcjax_launch.journal.state`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from mcjax_launch.runs.state import RunState
+from mcjax_launch.journal.state import RunState
 from mcjax_launch.wire.value import Value
 
 INITIALIZE = "initialize()"

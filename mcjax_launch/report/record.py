@@ -9,26 +9,24 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Any
 
-from mcjax_launch.diagnosis.attempt import Attempt
-from mcjax_launch.diagnosis.differences import describe_differences
-from mcjax_launch.diagnosis.findings.slow import describe_slow_rank
-from mcjax_launch.diagnosis.headline import extract_headline
-from mcjax_launch.diagnosis.root_cause import JobStopped, NotStarted, RankFailed
-from mcjax_launch.diagnosis.summary import (
-    describe_rank_end,
-    describe_rank_failure,
-    describe_run_end,
-    omit_middle_lines,
-)
-from mcjax_launch.diagnosis.verdict import determine_verdict
-from mcjax_launch.diagnosis.view import Finding
+from mcjax_launch.explain.causes import omit_middle_lines
+from mcjax_launch.explain.differences import describe_differences
+from mcjax_launch.explain.findings.slow import describe_slow_rank
 from mcjax_launch.job.job import Job
+from mcjax_launch.journal.attempt import Attempt, JobOutcome
+from mcjax_launch.journal.ending import JobStopped, NotStarted, RankFailed
+from mcjax_launch.journal.facts import Finding
+from mcjax_launch.journal.headline import extract_headline
+from mcjax_launch.journal.programs import format_title
+from mcjax_launch.journal.rank_run import RankRun, Sample, Verdict
+from mcjax_launch.journal.state import RunState
+from mcjax_launch.journal.stop_reasons import StopReason
+from mcjax_launch.journal.summary import describe_run_end
+from mcjax_launch.journal.verdict import determine_verdict
+from mcjax_launch.journal.words import describe_rank_end, describe_rank_failure
+from mcjax_launch.options.option import without_values
 from mcjax_launch.ranks import group_by_key
 from mcjax_launch.report.past_waits import collect_waits
-from mcjax_launch.runs.programs import format_title
-from mcjax_launch.runs.rank_run import RankRun, Sample, Verdict
-from mcjax_launch.runs.state import RunState
-from mcjax_launch.runs.stop_reasons import StopReason
 from mcjax_launch.wire.hook_messages import ImportedJax
 from mcjax_launch.wire.signals import get_signal_name
 from mcjax_launch.wire.version import __version__
@@ -91,16 +89,6 @@ def make_run_record(
     }
 
 
-def without_values(arguments: Sequence[str]) -> list[str]:
-    """Return a command line without the values of --env, which may be secrets."""
-    options = list(arguments[: arguments.index("--")] if "--" in arguments else arguments)
-    for at, argument in enumerate(options[:-1]):
-        if argument == "--env":
-            name, equals, _ = options[at + 1].partition("=")
-            options[at + 1] = f"{name}=..." if equals else name
-    return [*options, *arguments[len(options) :]]
-
-
 def make_attempt_record(ended: Attempt, began_at: float) -> Json:
     """Return the record of one attempt.
 
@@ -135,6 +123,58 @@ def make_attempt_record(ended: Attempt, began_at: float) -> Json:
         ],
         "complete": True,
         "ranks": [_make_rank(run, state, cause["rank"]) for run in state.ranks.values()],
+    }
+
+
+def make_summary(attempt: Attempt, outcome: JobOutcome, seconds: float, restarts: int) -> Json:
+    """Return the fields of the event `summary` besides its first two; see `journal.kinds`.
+
+    Args:
+        attempt: the last attempt.
+        outcome: how the job has ended.
+        seconds: duration of the run, with all attempts.
+        restarts: how often the job was restarted.
+
+    """
+    state = attempt.state
+    told = make_attempt_record(attempt, state.began_at)
+    ranks = [_add_texts(rank, state.ranks[rank["rank"]]) for rank in told.pop("ranks")]
+    return {
+        "lines": told["cause"]["report"],
+        "root_cause": _make_root_cause(outcome, told["cause"], ranks) if outcome.status else None,
+        "ranks": ranks,
+        "hosts": told["hosts"],
+        "seconds": round(seconds, 3),
+        "restarts": restarts,
+        "job_id": told["job_id"],
+        "log_dir": told["log_dir"],
+        "record": told,
+    }
+
+
+def _add_texts(told: Json, run: RankRun) -> Json:
+    """Return the record of a rank with whole texts: the traceback, and the end of its output."""
+    failure = run.failure
+    has_raised = failure is not None and not failure.exited
+    return {
+        **told,
+        "traceback": failure.traceback if failure is not None and has_raised else None,
+        "stdout": run.stdout,
+        "stderr": run.stderr,
+    }
+
+
+def _make_root_cause(outcome: JobOutcome, cause: Json, ranks: list[Json]) -> Json:
+    culprit = next((rank for rank in ranks if rank["rank"] == cause["rank"]), None)
+    exception = (culprit and culprit["exception"]) or {}
+    return {
+        "message": outcome.message,
+        "rank": cause["rank"],
+        "ranks": cause["alike"],
+        "host": cause["host"],
+        "exception": exception.get("headline"),
+        "where": exception.get("where"),
+        "traceback": culprit["traceback"] if culprit else None,
     }
 
 

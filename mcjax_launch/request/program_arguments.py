@@ -11,8 +11,13 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import pairwise
 from types import MappingProxyType
 
-from mcjax_launch.request.argument_parsers import CONVERSIONS, ArgumentParser, Unsupported
-from mcjax_launch.request.source_names import Assigned, SourceNames
+from mcjax_launch.request.program_source import (
+    CONVERSIONS,
+    ArgumentParser,
+    Assigned,
+    SourceNames,
+    Unsupported,
+)
 from mcjax_launch.wire.value import Value
 
 # The parameters of initialize(), in its order, and the placeholder for each on a command line.

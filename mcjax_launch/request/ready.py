@@ -9,11 +9,13 @@ import functools
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from mcjax_launch.events.events import NO_EVENTS, Events
+from mcjax_launch.errors import LaunchError
 from mcjax_launch.job import placeholders
 from mcjax_launch.job.hosts import Host
 from mcjax_launch.job.job import Job
 from mcjax_launch.job.plan import count_ranks_by_host
+from mcjax_launch.journal import optional
+from mcjax_launch.journal.events import NO_EVENTS, Events
 from mcjax_launch.launcher.entry import run as run_job
 from mcjax_launch.request import ranks_python, this_machine
 from mcjax_launch.request.coordinates import complete_program, find_program_name, suggest_program
@@ -22,10 +24,10 @@ from mcjax_launch.request.job import make_job
 from mcjax_launch.request.program import check_pipe, check_program
 
 if TYPE_CHECKING:
-    from mcjax_launch.diagnosis.attempt import JobOutcome
+    from mcjax_launch.journal.attempt import JobOutcome
+    from mcjax_launch.journal.journal import Journal
     from mcjax_launch.launcher.front import Front
     from mcjax_launch.options.options import Options
-    from mcjax_launch.report.recording import Recorder
 
 Say = Callable[[str], object]
 
@@ -34,6 +36,9 @@ _EACH_HOST = "each host has its own launcher, and launchers share no certificate
 
 def prepare(options: Options, environ: Mapping[str, str], say: Say) -> tuple[Job, tuple[Host, ...]]:
     """Make a checked job from options; return the job and the hosts that get ranks.
+
+    Each step has what the earlier ones have found: options, hosts, this machine, the job. The plan
+    comes last, in the launcher, because only the hosts know their devices (job/plan.py).
 
     Args:
         options: the user's request, already checked by `combinations`.
@@ -44,37 +49,27 @@ def prepare(options: Options, environ: Mapping[str, str], say: Say) -> tuple[Job
         LaunchError: the job cannot be run.
 
     """
-    job, hosts = find(options, environ, say)
-    return complete(job, hosts, options, environ, say)
-
-
-def find(options: Options, environ: Mapping[str, str], say: Say) -> tuple[Job, Sequence[Host]]:
-    """Find the hosts and make the job, before the checks of `complete`; see `prepare`."""
-    hosts = find_hosts(options, environ)
-    job = make_job(options, hosts, this_machine.collect_facts(options, hosts, environ, say))
-    for line in describe_allocation(options, environ, hosts, job.via):
+    explain = say if options.verbose else None
+    found = find_hosts(options, environ)
+    here = this_machine.collect_facts(options, found, environ, say)
+    job = make_job(options, found, here)
+    for line in (
+        *describe_allocation(options, environ, found, job.via),
+        *describe_unused_way(options, found),
+    ):
         say(line)
-    for line in describe_unused_way(options, hosts):
-        say(line)
-    return job, hosts
-
-
-def complete(
-    job: Job, hosts: Sequence[Host], options: Options, environ: Mapping[str, str], say: Say
-) -> tuple[Job, tuple[Host, ...]]:
-    """Complete and check a job from `find`, by the present files of PROGRAM; see `prepare`."""
     check_pipe(job)
-    if this_machine.runs_here(hosts) and not job.sync and job.setup is None:
-        check_program(job, hosts)
+    if this_machine.runs_here(found) and not job.sync and job.setup is None:
+        check_program(job, found)
     job = _with_arguments(job, say)
-    if options.verbose and job.is_python:
-        say(ranks_python.describe(job, hosts))
+    if explain is not None and job.is_python:
+        explain(ranks_python.describe(job, found))
     _check_files(options)
-    hosts = tuple(count_ranks_by_host(job.processes_here, hosts))
+    hosts = tuple(count_ranks_by_host(job.processes_here, found))
     if job.mtls != "off":
-        job = choose_mtls(job, hosts, environ, say if options.verbose else None)
+        job = choose_mtls(job, hosts, environ, explain)
     if job.preload == ("auto",):
-        job = _without_needless_preload(job, hosts, say if options.verbose else None)
+        job = _without_needless_preload(job, hosts, explain)
     return job, hosts
 
 
@@ -120,7 +115,7 @@ def choose_mtls(
     if job.mtls == "auto" and len(hosts) == 1:
         alone = "the job runs on one host"
         return job.copy_with(mtls="off", mtls_reason=_EACH_HOST if job.num_hosts > 1 else alone)
-    from mcjax_launch.request.mutual_tls import explain_no_tls
+    from mcjax_launch.request.this_machine import explain_no_tls
 
     why = explain_no_tls(job, environ)
     if why and say is not None:
@@ -131,8 +126,8 @@ def choose_mtls(
 def _check_files(options: Options) -> None:
     """Refuse output files and folders of options that cannot be written."""
     if options.report is not None:
-        from mcjax_launch.report import files
-
+        if (files := optional.load("report.files")) is None:
+            raise LaunchError("--report: this copy of mcjax-launch lacks its folder report/")
         files.check_report(options.report)
     if options.log_dir is not None:
         from mcjax_launch.console.log_files import check_folder
@@ -147,9 +142,9 @@ def run(
     words: Callable[[], Sequence[str]],
     say: Say,
     *,
+    journal: Journal,
     events: Events = NO_EVENTS,
     front: Front | None = None,
-    recorders: Sequence[Recorder] = (),
 ) -> JobOutcome:
     """Run a job, write its report and its profile if requested, and return its outcome.
 
@@ -158,9 +153,9 @@ def run(
         hosts: hosts from `prepare`.
         words: returns the command line for the report.
         say: prints a line of the launcher.
-        events: receiver of the job's events.
+        journal: facts of the job; the caller adds the outcome, also for an error.
+        events: the reader of the journal that writes events.
         front: the launcher's signals, loop and outputs, if already made; None to make them.
-        recorders: further recorders, called before the report's.
 
     Raises:
         LaunchError: the job could not be started.
@@ -170,17 +165,10 @@ def run(
         from mcjax_launch.features.profile import folders as profile
 
         profile.prepare(job.profile)
-    start = functools.partial(run_job, job, hosts, events=events, front=front)
     if job.report is not None:
-        from mcjax_launch.report.files import ReportWriter
-
-        recorders = (*recorders, ReportWriter(job.report, job, words(), say, job.quiet))
-    if not recorders:
-        outcome = start()
-    else:
-        from mcjax_launch.report.recording import run_with_recorders
-
-        outcome = run_with_recorders(start, recorders)
+        files = optional.load("report.files")
+        journal.add_reader(files.ReportWriter(job.report, job, words(), say, job.quiet))
+    outcome = run_job(job, hosts, journal, events=events, front=front)
     if job.profile is not None:
         from mcjax_launch.features.profile import folders as profile
 

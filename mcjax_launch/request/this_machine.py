@@ -9,12 +9,14 @@ from typing import NamedTuple
 
 from mcjax_launch.errors import LaunchError
 from mcjax_launch.job.hosts import Host
+from mcjax_launch.job.job import Job
 from mcjax_launch.machine import known_schedulers
+from mcjax_launch.machine.interpreter import find_executable
 from mcjax_launch.options.options import Options
 from mcjax_launch.request import ranks_python
 from mcjax_launch.request.hosts import choose_via
 from mcjax_launch.request.program import advise_missing_program
-from mcjax_launch.request.ranks_python import RanksPython
+from mcjax_launch.request.ranks_python import RanksPython, is_importable
 from mcjax_launch.request.variables import collect_variables
 from mcjax_launch.wire.address import is_loopback, join_address, split_address
 from mcjax_launch.wire.exit_status import TIMED_OUT, USAGE
@@ -223,3 +225,30 @@ def _choose_wait_s(options: Options) -> float:
     if not options.num_hosts or options.dry_run:
         return 0.0
     return _NAME_S if options.start_timeout is None else options.start_timeout
+
+
+def explain_no_tls(job: Job, environ: Mapping[str, str]) -> str:
+    """Return the reason why a job cannot have TLS; "" if none is known before the start.
+
+    Args:
+        job: job on several hosts, or with --mtls on.
+        environ: variables of this process.
+
+    Raises:
+        LaunchError: --mtls on is given, and TLS is not possible.
+
+    """
+    if not job.hook:
+        return "with --no-hook ranks get no certificate"
+    if not find_executable("openssl", "", environ.get("PATH", os.defpath)) and not is_importable(
+        "cryptography"
+    ):
+        why = "to make a certificate, openssl or the Python package cryptography is needed here"
+        if job.mtls == "on":
+            raise LaunchError(f"--mtls on: {why}: install one of them")
+        return why
+    if job.expects_hooks:
+        return ""
+    if job.mtls == "on" and os.path.basename(job.program[0]).startswith("python"):
+        raise LaunchError("--mtls on: python -I, -E and -S keep out the hook, which sets up TLS")
+    return "" if job.mtls == "on" else "the ranks' Python is not known"

@@ -114,6 +114,7 @@ def _get_frame_ranks(frame: Message | Data | Raw) -> Iterable[int]:
 # --- frames in and out, never blocking ---
 
 _MOST_ERRORS = 8192
+_TRACEBACK = b"Traceback (most recent call last):"
 _PIPE_HOLDS = 1 << 16  # by default; a user's pipes have a limit on their total size
 _MOST_READ = 1 << 18
 # What the loader says; see `bootstrap.SAYS`.
@@ -342,9 +343,7 @@ class AgentConnection:
     @property
     def traceback(self) -> str:
         """Traceback of a bug that ended the agent before its greeting, from stderr; "" if none."""
-        from mcjax_launch.jax_messages import tracebacks
-
-        _, start, rest = self.errors.rpartition(tracebacks.START)
+        _, start, rest = self.errors.rpartition(_TRACEBACK)
         ours = any(_is_agents(line) for line in rest.splitlines())
         return (start + rest).decode("utf-8", "replace") if ours else ""
 

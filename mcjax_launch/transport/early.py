@@ -24,7 +24,7 @@ _DETACHES, _NO_JOB = "--detach", ("--attach", "--jobs", "--stop", "--wait")
 _NO_AGENT_IN = (
     *("MCJAX_DRY_RUN", "MCJAX_EMIT", "MCJAX_HOSTS", "MCJAX_WATCH", "_MCJAX_LAUNCH_COMPLETE"),
 )
-#: The variable in which a client of the API names its descriptors, as JSON; see `events.client`.
+#: The variable in which a client of the API names its descriptors, as JSON; see `journal.client`.
 CLIENT = "_MCJAX_LAUNCH_CLIENT"
 _ENDING = (_signal.SIGINT, _signal.SIGTERM, _signal.SIGHUP)
 

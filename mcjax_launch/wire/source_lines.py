@@ -41,7 +41,7 @@ _OWN_LIBRARY = os.path.dirname(os.__file__) + "/"
 # The part of mcjax-launch that runs inside a user's program.
 _IN_RANKS = tuple(
     f"/mcjax_launch/{folder}/"
-    for folder in ("hook", "machine", "wire", "features", "agent", "pytest_plugin")
+    for folder in ("hook", "machine", "wire", "features", "agent", "python")
 )
 
 

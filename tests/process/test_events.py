@@ -13,11 +13,11 @@ from typing import Any
 import pytest
 from jobs import LAUNCHER, Ended, Jobs
 
-from mcjax_launch.diagnosis.view import Finding
-from mcjax_launch.events.kinds import KINDS
-from mcjax_launch.events.opening import EventsTarget
-from mcjax_launch.events.sink import Target
-from mcjax_launch.events.stream import EventStream
+from mcjax_launch.journal.facts import Finding, JobBegan
+from mcjax_launch.journal.kinds import KINDS
+from mcjax_launch.journal.opening import EventsTarget
+from mcjax_launch.journal.sink import Target
+from mcjax_launch.journal.stream import EventStream
 from mcjax_launch.wire.timers import SCALE
 
 Event = dict[str, Any]
@@ -160,8 +160,8 @@ def test_finding_has_the_time_since_when_it_holds(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(Target, "write", lambda _, lines: written.extend(lines))
     reader, writer = os.pipe()
     stream = EventStream(EventsTarget(f"fd:{writer}", None))
-    stream.report_begin("job", ["program"], 1, ["host"])
-    stream.report_finding(Finding("key", "waits", since=time.monotonic() - 40))
+    stream.on_job_began(JobBegan("job", ["program"], 1, ["host"]), 0.0)
+    stream.on_finding(Finding("key", "waits", since=time.monotonic() - 40), 0.0)
     for fd in (reader, writer):
         os.close(fd)
     finding = json.loads(written[-1])

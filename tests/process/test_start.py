@@ -18,14 +18,14 @@ OF_SOME_RUNS = {
     "mcjax_launch.cli.usage_errors",
     "mcjax_launch.console.aside",
     "mcjax_launch.console.collapse",
-    "mcjax_launch.diagnosis.rules",
+    "mcjax_launch.explain.rules",
     "mcjax_launch.job.describe",
     "mcjax_launch.report.files",
-    "mcjax_launch.runs.programs",
+    "mcjax_launch.journal.programs",
     "mcjax_launch.schedulers",
     "mcjax_launch.transport.bootstrap",
     "mcjax_launch.transport.staging",
-    "mcjax_launch.diagnosis.program_code",
+    "mcjax_launch.explain.program_code",
 }
 # What the launcher leaves to the agent, and the agent to the launcher.
 OF_THE_AGENT = {"ctypes", "socket", "mcjax_launch.agent"}

@@ -4,9 +4,10 @@ import pytest
 from records import run_of
 from told import Told
 
-from mcjax_launch.diagnosis.rules import apply_rules
-from mcjax_launch.diagnosis.view import Fact, Occasion, View
-from mcjax_launch.runs.sequences import MeshSequence, ProgramName, ProgramSequences
+from mcjax_launch.explain.rules import apply_rules
+from mcjax_launch.explain.view import Occasion, View
+from mcjax_launch.journal.facts import CameLate
+from mcjax_launch.journal.sequences import MeshSequence, ProgramName, ProgramSequences
 
 STEP, LOSS = 1, 2
 KEY = 0, 7
@@ -123,7 +124,7 @@ def test_slow_rank_is_told_once_during_the_run_and_at_the_end() -> None:
         for rank in range(3):
             come(sequences, rank, number, number * 100 + 30 * (rank == 1 and number < 1200))
         if number % 100 == 0:
-            told.announcer.record_fact(Fact.ARRIVAL, told.now)
+            told.announcer.record(CameLate(), told.now)
             told.happens(10.0)
     assert [note.partition(" to ")[0] for note in told.notes] == ["rank 1 came late"]
     [words] = say(sequences)
@@ -134,7 +135,7 @@ def test_slow_rank_is_told_once_during_the_run_and_at_the_end() -> None:
 def test_at_most_three_slow_ranks_of_a_mesh_are_told() -> None:
     told = Told([], 9)
     told.state.sequences = play(*[0] * 5, 20, 30, 40, 50, programs=1500)
-    told.announcer.record_fact(Fact.ARRIVAL, told.now)
+    told.announcer.record(CameLate(), told.now)
     told.happens(10.0)
     named = [note.partition(" came late")[0] for note in told.notes]
     assert sorted(named) == ["rank 6", "rank 7", "rank 8"]

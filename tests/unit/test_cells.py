@@ -5,20 +5,20 @@ from typing import Any
 
 import pytest
 
-from mcjax_launch.api.call_failed import CallFailed, RankError
-from mcjax_launch.api.keywords import make_options
-from mcjax_launch.api.session import select_ranks
-from mcjax_launch.cells.folding import group_shown, prefix_lines
-from mcjax_launch.cells.runner import format_failure
 from mcjax_launch.cli.command import command
-from mcjax_launch.cli.interactive import is_regular_end
 from mcjax_launch.cli.keywords import make_keywords
-from mcjax_launch.cli.statements import Statements
 from mcjax_launch.console.prefix import Prefixes
 from mcjax_launch.errors import LaunchError
 from mcjax_launch.hook.shown import make_bundles
-from mcjax_launch.notebook.cell_text import CellText, read_cell
 from mcjax_launch.options.options import Options
+from mcjax_launch.python.call_failed import CallFailed, RankError
+from mcjax_launch.python.cells.folding import group_shown, prefix_lines
+from mcjax_launch.python.cells.runner import format_failure
+from mcjax_launch.python.interactive import is_regular_end
+from mcjax_launch.python.keywords import make_options
+from mcjax_launch.python.notebook.cell_text import CellText, read_cell
+from mcjax_launch.python.session import select_ranks
+from mcjax_launch.python.statements import Statements
 
 PLAIN = Prefixes(shown=True, colour=False)
 LOOP = ["for i in range(2):", "    print(i)"]

@@ -11,12 +11,12 @@ from records import failure
 
 from mcjax_launch.console.console import Console
 from mcjax_launch.console.prefix import RankLabel
-from mcjax_launch.events.sink import make_standard_sinks
+from mcjax_launch.journal.rank_run import Verdict
+from mcjax_launch.journal.sink import make_standard_sinks
 from mcjax_launch.machine.loop import Loop
 from mcjax_launch.options.options import OutputOptions
-from mcjax_launch.runs.rank_run import Verdict
 from mcjax_launch.transport.staged_paths import StagedPaths
-from mcjax_launch.wire.frames import STDERR, STDOUT
+from mcjax_launch.wire.frames import STDERR, STDOUT, Data
 
 GLOO = (
     b"[Gloo] Rank 0 is connected to 3 peer ranks. Expected number of connected peer ranks is : 3\n"
@@ -88,9 +88,9 @@ def test_own_lines_never_act_on_the_terminal(console: Make, capfd: Capture) -> N
 
 def test_lines_keep_their_streams(console: Make, capfd: Capture) -> None:
     both = console()
-    both.feed(0, STDOUT, b"a\nb")
-    both.feed(1, STDERR, b"c\n")
-    both.feed(0, STDOUT, b"\n")
+    both.on_data(Data(0, STDOUT, b"a\nb"), time.monotonic())
+    both.on_data(Data(1, STDERR, b"c\n"), time.monotonic())
+    both.on_data(Data(0, STDOUT, b"\n"), time.monotonic())
     both.say("one\ntwo")
     assert capfd.readouterr() == ("[0] a\n[0] b\n", "[1] c\nmcjax-launch: one\nmcjax-launch: two\n")
     assert both.deadline is None
@@ -101,7 +101,7 @@ def test_lines_keep_their_streams(console: Make, capfd: Capture) -> None:
 def test_only_some_ranks_are_shown(console: Make, capfd: Capture) -> None:
     some = console(3, show=(1,))
     for rank in range(3):
-        some.feed(rank, STDERR, b"x\n")
+        some.on_data(Data(rank, STDERR, b"x\n"), time.monotonic())
     assert capfd.readouterr().err == "[1] x\n"
 
 
@@ -112,7 +112,7 @@ def test_long_error_stays_visible_until_more_is_shown(
 ) -> None:
     """Also where its lines have waited for other ranks."""
     both = console(collapse=collapse)
-    both.feed(0, STDERR, b"of an error\n" * lines)
+    both.on_data(Data(0, STDERR, b"of an error\n" * lines), time.monotonic())
     both.finish_ranks()
     assert (both.is_on_screen(0), both.is_on_screen(1)) == (True, False)
     both.say("more\n" * 200)
@@ -125,7 +125,7 @@ def test_hidden_lines_are_mentioned_at_the_end_but_not_with_quiet(
     for quiet in (False, True):
         both = console(quiet=quiet)
         job_ends(both, 1)
-        both.feed(0, STDERR, POLLED)
+        both.on_data(Data(0, STDERR, POLLED), time.monotonic())
         both.finish_ranks()
         both.finish_ranks()
         assert capfd.readouterr().err.count("hid 1 line") == (not quiet)
@@ -134,8 +134,8 @@ def test_hidden_lines_are_mentioned_at_the_end_but_not_with_quiet(
 def test_equal_lines_are_shown_once(console: Make, capfd: Capture) -> None:
     three = console(3, collapse="always")
     for rank in range(3):
-        three.feed(rank, STDOUT, b"same\n")
-    three.feed(1, STDOUT, b"alone\nName? ")
+        three.on_data(Data(rank, STDOUT, b"same\n"), time.monotonic())
+    three.on_data(Data(1, STDOUT, b"alone\nName? "), time.monotonic())
     assert capfd.readouterr().out == "[0-2] same\n"
     wait(three)
     assert capfd.readouterr().out == "[1] alone\n[1] Name? "  # which cannot wait
@@ -143,9 +143,9 @@ def test_equal_lines_are_shown_once(console: Make, capfd: Capture) -> None:
 
 def test_end_shows_all_waiting_lines(console: Make, capfd: Capture) -> None:
     three = console(3, collapse="always")
-    three.feed(0, STDOUT, b"a\nb")
-    three.feed(0, STDERR, b"Traceback (most recent call last):")
-    three.feed(1, STDERR, b"Name? ")
+    three.on_data(Data(0, STDOUT, b"a\nb"), time.monotonic())
+    three.on_data(Data(0, STDERR, b"Traceback (most recent call last):"), time.monotonic())
+    three.on_data(Data(1, STDERR, b"Name? "), time.monotonic())
     wait(three)
     three.finish_ranks()
     out, err = capfd.readouterr()
@@ -182,7 +182,7 @@ def test_nothing_is_lost_torn_or_reordered_by_chance(
             key = rng.choice(list(said))
             data = b"".join(rng.choices(texts, k=rng.randrange(1, 6)))
             said[key] += data
-            three.feed(*key, data)
+            three.on_data(Data(*key, data), time.monotonic())
             if rng.random() < 0.2 and three.deadline is not None:
                 wait(three)
         three.finish_ranks()
@@ -205,10 +205,10 @@ def _without_prefixes(line: str) -> tuple[str, str, str]:
 
 def test_output_to_files_continues_during_debugging(console: Make, capfd: Capture) -> None:
     to_files = console()
-    to_files.feed(0, STDOUT, b"before")
+    to_files.on_data(Data(0, STDOUT, b"before"), time.monotonic())
     to_files.hold()
-    to_files.feed(0, STDOUT, b" and after\n")
-    to_files.feed(1, STDOUT, b"other\n")
+    to_files.on_data(Data(0, STDOUT, b" and after\n"), time.monotonic())
+    to_files.on_data(Data(1, STDOUT, b"other\n"), time.monotonic())
     assert to_files.pop_aside(0, cut=False) == b""
     to_files.release()
     assert capfd.readouterr().out == "[0] before and after\n[1] other\n"
@@ -228,7 +228,7 @@ def test_paths_of_copies_are_replaced_in_whole_lines(
     printed = [f'before\n  File "{copy}/train.py", line 3\nafter' for copy in copies]
     for rank, text in enumerate(printed):
         for byte in text.encode():
-            both.feed(rank, STDERR, bytes([byte]))
+            both.on_data(Data(rank, STDERR, bytes([byte])), time.monotonic())
     shown = 'before\n  File "/home/me/train.py", line 3\nafter'
     both.finish_ranks()
     assert capfd.readouterr().err == "".join(f"[0-1] {line}\n" for line in shown.split("\n"))
@@ -246,9 +246,9 @@ def test_equal_usage_of_several_ranks_is_shown_once(
     if ending == "before":
         job_ends(three, 0)
     for rank in range(3):
-        three.feed(rank, STDERR, USAGE)
+        three.on_data(Data(rank, STDERR, USAGE), time.monotonic())
         wait_if_any(three)
-    three.feed(2, STDERR, b"more\n")
+    three.on_data(Data(2, STDERR, b"more\n"), time.monotonic())
     if ending == "after":
         job_ends(three, 0)
     three.finish_ranks()
@@ -268,7 +268,10 @@ def test_harmless_usage_text_is_shown(console: Make, capfd: Capture) -> None:
     """A helper's help, a line of a log, and what a rank could not print to its end."""
     both = console()
     for rank in range(2):
-        both.feed(rank, STDERR, b"usage: 80 %\nmemory usage: 3 GB\nusage: x [-h]\n")
+        both.on_data(
+            Data(rank, STDERR, b"usage: 80 %\nmemory usage: 3 GB\nusage: x [-h]\n"),
+            time.monotonic(),
+        )
     job_ends(both, 0)
     both.finish_ranks()
     assert capfd.readouterr().err.count("usage: ") == 6
@@ -283,7 +286,7 @@ def test_equal_texts_of_failures_are_shown_once(console: Make, capfd: Capture) -
         told = text if said != "else\n" else "other"
         three.announce_failure(rank, failure("SyntaxError: invalid", traceback=told))
         for at in range(0, len(said), 7):
-            three.feed(rank, STDERR, said[at : at + 7].encode())
+            three.on_data(Data(rank, STDERR, said[at : at + 7].encode()), time.monotonic())
     three.finish_ranks()
     first = [f"[0] {line}" for line in printed[0].splitlines()]
     hidden = "mcjax-launch: hid 4 lines of the same error in rank 1; -v shows them"
@@ -294,7 +297,7 @@ def test_text_of_a_hidden_rank_hides_no_text(console: Make, capfd: Capture) -> N
     screen = console(2, show=(1,))
     for rank in range(2):
         screen.announce_failure(rank, leaves("no data"))
-        screen.feed(rank, STDERR, b"no data\n")
+        screen.on_data(Data(rank, STDERR, b"no data\n"), time.monotonic())
     assert capfd.readouterr().err == "[1] no data\n"
 
 
@@ -303,9 +306,9 @@ def test_an_unfinished_line_is_not_shown_while_its_end_may_be_unread(
 ) -> None:
     """As where the launcher was stopped: then all timers are due before all has been read."""
     screen = console(1)
-    screen.feed(0, STDOUT, b"beg")
+    screen.on_data(Data(0, STDOUT, b"beg"), time.monotonic())
     screen.expire(time.monotonic() + 100)
-    screen.feed(0, STDOUT, b"in")
+    screen.on_data(Data(0, STDOUT, b"in"), time.monotonic())
     screen.expire(time.monotonic() + 100)
     assert capfd.readouterr().out == ""
     screen.expire(time.monotonic() + 100)
@@ -314,8 +317,8 @@ def test_an_unfinished_line_is_not_shown_while_its_end_may_be_unread(
 
 def test_unfinished_line_is_shown_while_other_ranks_print(console: Make, capfd: Capture) -> None:
     both = console(2)
-    both.feed(0, STDOUT, b"Name? ")
+    both.on_data(Data(0, STDOUT, b"Name? "), time.monotonic())
     for _ in range(20):
-        both.feed(1, STDOUT, b"x\n")
+        both.on_data(Data(1, STDOUT, b"x\n"), time.monotonic())
         both.expire(time.monotonic() + 100)
     assert "[0] Name? " in capfd.readouterr().out

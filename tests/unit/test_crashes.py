@@ -6,10 +6,10 @@ import pytest
 from histories import ABORTED, end
 from records import failure
 
-from mcjax_launch.diagnosis.headline import extract_headline
-from mcjax_launch.diagnosis.snapshots import find_crash_frame
-from mcjax_launch.diagnosis.summary import describe_rank_end, describe_rank_failure
-from mcjax_launch.jax_messages.crashes import find_crash_words
+from mcjax_launch.explain.jax_messages.crashes import find_crash_words
+from mcjax_launch.explain.snapshots import find_crash_frame
+from mcjax_launch.journal.headline import extract_headline
+from mcjax_launch.journal.words import describe_rank_end, describe_rank_failure
 
 ABRT, ILL = -signal.SIGABRT, -signal.SIGILL
 CHECK = "F1126 12:00:00.123456   4711 reader.cc:88] Check failed: a == b (7 vs. 9) x.arecord\n"

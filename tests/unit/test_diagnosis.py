@@ -6,15 +6,16 @@ from typing import Any
 import pytest
 from records import end_of, failure, say
 
-from mcjax_launch.diagnosis.hints import find_failure_hints
-from mcjax_launch.diagnosis.summary import summarize
-from mcjax_launch.jax_messages.known_errors import KnownError, advise_on_variable
+from mcjax_launch.explain.hints import find_failure_hints
+from mcjax_launch.explain.jax_messages.known_errors import KnownError, advise_on_variable
 from mcjax_launch.job.job import Job
+from mcjax_launch.journal.rank_run import Membership, RankRun
+from mcjax_launch.journal.state import RunState
+from mcjax_launch.journal.stop_reasons import diverged
+from mcjax_launch.journal.summary import summarize
 from mcjax_launch.launcher.time_limits import TimeLimits, compute_usage_period_s
-from mcjax_launch.runs.rank_run import Membership, RankRun
-from mcjax_launch.runs.state import RunState
-from mcjax_launch.runs.stop_reasons import diverged
 from mcjax_launch.wire import hook_messages as hook
+from mcjax_launch.wire.frames import Data
 from mcjax_launch.wire.messages import Exited, RankUsage, Usage
 
 FATAL = (
@@ -38,7 +39,7 @@ def state_of(joined: str = "", joining: str = "", **coordinates: Any) -> RunStat
 def ended(
     state: RunState, rank: int, status: int, said: str = "", sent: tuple[int, ...] = ()
 ) -> None:
-    state.record_exit(end_of(rank, status, sent), 9.0)
+    state.on_exited(end_of(rank, status, sent), 9.0)
     state.ranks[rank].stderr = said
 
 
@@ -306,15 +307,15 @@ def test_stall_limit_counts_from_the_last_activity() -> None:
     state = state_of(joined="012")
     limits = TimeLimits(job(stall_timeout=10.0), state, 0.0)
     assert (limits.deadline, limits.expire(19.0)) == (20.0, None)  # nobody has looked yet
-    state.record_usage(Usage(()), 8.0)
+    state.on_usage(Usage(()), 8.0)
     assert (limits.deadline, limits.expire(9.0)) == (10.0, None)
-    state.record_output(1, 9.0)
-    state.record_usage(Usage(()), 15.0)
+    state.on_data(Data(1, 1, b""), 9.0)
+    state.on_usage(Usage(()), 15.0)
     assert (limits.deadline, limits.expire(14.0)) == (19.0, None)
     compiled(state, 0, "jit_step", done=False)
     assert (limits.deadline, limits.expire(100.0)) == (None, None)  # as long as it compiles
     say(state, 0, hook.Compiled(), 101.0)
-    state.record_usage(Usage(()), 108.0)
+    state.on_usage(Usage(()), 108.0)
     stop = limits.expire(112.0)
     assert stop is not None and (stop.status, stop.final, stop.needs_stacks) == (124, False, True)
     assert limits.expire(200.0) is None
@@ -324,8 +325,8 @@ def test_limits_count_from_the_start_of_the_ranks() -> None:
     state = state_of(joined="012")
     limits = TimeLimits(job(stall_timeout=10.0, timeout=60.0), state, 1002.0)
     assert (state.activity.active_at, limits.deadline) == (1002.0, 1022.0)
-    state.record_output(1, 1005.0)
-    state.record_usage(Usage(()), 1012.0)
+    state.on_data(Data(1, 1, b""), 1005.0)
+    state.on_usage(Usage(()), 1012.0)
     assert (limits.deadline, limits.expire(1014.0)) == (1015.0, None)
     stop = limits.expire(1015.0)
     assert stop is not None and stop.message.startswith("--stall-timeout: ")
@@ -350,7 +351,7 @@ def test_usage_interval_follows_the_stall_limit() -> None:
 def test_long_but_active_job_gets_no_advice_on_hangs(heard_at: float, hangs: bool) -> None:
     state = state_of(joined="012")
     limits = TimeLimits(job(timeout=60.0), state, 0.0)
-    state.record_output(1, heard_at)
+    state.on_data(Data(1, 1, b""), heard_at)
     stop = limits.expire(60.0)
     assert stop is not None
     assert any(line.startswith("hint: ") for line in stop.details) is hangs
@@ -373,16 +374,16 @@ def test_activity_depends_on_processor_time_and_platform(
     state = state_of(joined="012")
     TimeLimits(job(stall_timeout=10.0), state, 0.0)
     state.ranks[0].compilations.platform = platform
-    state.record_usage(usage(100.0, 1.0), 1.0)
+    state.on_usage(usage(100.0, 1.0), 1.0)
     before = state.activity.active_at
-    state.record_usage(usage(100.0 + cpu_s, 1.0 + main_s), 2.0)
+    state.on_usage(usage(100.0 + cpu_s, 1.0 + main_s), 2.0)
     assert (state.activity.active_at > before) == busy
 
 
 def test_samples_are_thinned_not_kept_without_end() -> None:
     state = state_of(joined="012")
     for second in range(5000):
-        state.record_usage(usage(float(second), 1.0), float(second))
+        state.on_usage(usage(float(second), 1.0), float(second))
     samples = state.ranks[0].usage.samples
     assert len(samples) <= 512
     assert (samples[0].at, samples[-1].at) == (0.0, 4999.0)
@@ -393,7 +394,7 @@ def test_samples_are_thinned_not_kept_without_end() -> None:
 
 def test_failure_caused_by_the_difference_is_not_the_cause() -> None:
     state = state_of(joined="012")
-    state.record_stop(diverged(["rank 1 skipped jit(f)"]), 5.0)
+    state.on_stop_reason(diverged(["rank 1 skipped jit(f)"]), 5.0)
     ended(state, 0, -signal.SIGABRT)
     assert summarize(state).status == 1
     assert first_line(state) == "--verify-spmd: the ranks run different programs"
@@ -416,7 +417,7 @@ def test_ranks_without_the_hook_are_mentioned(name: str) -> None:
         state = state_of()
         state.expects_hooks = expected
         for rank, status in statuses.items():
-            state.record_exit(Exited(rank, status, (), "", 1.0, 1, rank in hooked), 9.0)
+            state.on_exited(Exited(rank, status, (), "", 1.0, 1, rank in hooked), 9.0)
         lines = "\n".join(summarize(state).lines)
         assert "rank 1 failed: exit status 3" in lines
         assert line in lines or not expected

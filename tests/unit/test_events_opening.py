@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from mcjax_launch.events.opening import EventsTarget, parse_descriptor
+from mcjax_launch.journal.opening import EventsTarget, parse_descriptor
 
 WRONG_COMMAND_LINE, FAILED = 2, 1
 

@@ -14,17 +14,18 @@ import pytest
 from records import end_of, failure
 from told import Event, Launched, Told, call, calls, ends, fails, join, launch, said
 
-from mcjax_launch.diagnosis import rules
-from mcjax_launch.diagnosis.findings import settings
-from mcjax_launch.diagnosis.findings.compiling import compiled_last
-from mcjax_launch.diagnosis.rules import RULES, Rule
-from mcjax_launch.diagnosis.summary import describe_rank_end
-from mcjax_launch.diagnosis.verdict import determine_verdict
-from mcjax_launch.diagnosis.view import Finding, View
-from mcjax_launch.jax_messages.lost_peer import find_missing_key
-from mcjax_launch.runs.rank_run import Compilations, DevicesAsked, Verdict
-from mcjax_launch.runs.sequences import ProgramName, ProgramSequences
-from mcjax_launch.runs.stop_reasons import StopReason
+from mcjax_launch.explain import rules
+from mcjax_launch.explain.findings import settings
+from mcjax_launch.explain.findings.compiling import compiled_last
+from mcjax_launch.explain.jax_messages.lost_peer import find_missing_key
+from mcjax_launch.explain.rules import RULES, Rule
+from mcjax_launch.explain.view import View
+from mcjax_launch.journal.facts import Finding
+from mcjax_launch.journal.rank_run import Compilations, DevicesAsked, Verdict
+from mcjax_launch.journal.sequences import ProgramName, ProgramSequences
+from mcjax_launch.journal.stop_reasons import StopReason
+from mcjax_launch.journal.verdict import determine_verdict
+from mcjax_launch.journal.words import describe_rank_end
 from mcjax_launch.wire.hook_messages import (
     Backend,
     CalledBelow,
@@ -227,7 +228,7 @@ def test_missing_devices_are_a_finding(name: str) -> None:
 
 def test_no_finding_is_reported_once_the_job_ends() -> None:
     told = Told([])
-    told.state.record_stop(StopReason("enough", 1), 0.5)
+    told.state.on_stop_reason(StopReason("enough", 1), 0.5)
     for event in (*ends(1), call(0), call(2, of=0)):
         told.happens(event)
     assert (told.notes, told.end) == ([], "")

@@ -18,13 +18,14 @@ from typing import Any
 import pytest
 
 from mcjax_launch import features
-from mcjax_launch.events.events import NO_EVENTS
-from mcjax_launch.events.sink import Target
 from mcjax_launch.job.hosts import LOCAL, Host
 from mcjax_launch.job.job import Job
+from mcjax_launch.journal.events import NO_EVENTS
+from mcjax_launch.journal.journal import Journal
+from mcjax_launch.journal.sink import Target
+from mcjax_launch.journal.state import RunState
 from mcjax_launch.launcher.launcher import Launcher
 from mcjax_launch.machine.loop import Loop
-from mcjax_launch.runs.state import RunState
 from mcjax_launch.transport.pipes import Pipes
 from mcjax_launch.wire import frames, messages
 from mcjax_launch.wire.codec import Message, Nested
@@ -53,6 +54,7 @@ class Agent:
             loop=self._loop,
             signals=None,
             events=NO_EVENTS,
+            journal=Journal(),
             verbose_option="-v",
             shows_stacks="",
             open_outputs=lambda on_room: (Target(), Target()),

@@ -9,11 +9,11 @@ import pytest
 from github_log import Command
 from records import attempt_of, end_of, failure, run_of, say
 
-from mcjax_launch.diagnosis.attempt import Attempt
-from mcjax_launch.diagnosis.summary import summarize, summarize_failed_start
+from mcjax_launch.journal.attempt import Attempt, JobOutcome
+from mcjax_launch.journal.state import RunState
+from mcjax_launch.journal.stop_reasons import StopReason
+from mcjax_launch.journal.summary import summarize, summarize_failed_start
 from mcjax_launch.report.github import Annotations, format_annotation, format_command
-from mcjax_launch.runs.state import RunState
-from mcjax_launch.runs.stop_reasons import StopReason
 
 GLOO = "[Gloo] Rank 0 is connected to 1 peer ranks. Expected number of connected peer ranks is : 1"
 
@@ -32,8 +32,8 @@ def test_annotation_text_is_escaped() -> None:
 def failed(**more: Any) -> RunState:
     state = run_of(2)
     say(state, 0, failure(**more), 1.0)
-    state.record_exit(end_of(0, 1), 2.0)
-    state.record_exit(end_of(1, 0), 2.0)
+    state.on_exited(end_of(0, 1), 2.0)
+    state.on_exited(end_of(1, 0), 2.0)
     return state
 
 
@@ -83,15 +83,15 @@ def over(*attempts: Attempt) -> list[tuple[str, str]]:
     lines: list[str] = []
     annotations = Annotations(lines.append, os.getcwd())
     for each in attempts:
-        annotations.on_attempt_end(each)
-    annotations.on_job_end(attempts[-1].summary.status, "")
+        annotations.on_attempt(each, 0.0)
+    annotations.on_job_outcome(JobOutcome(attempts[-1].summary.status, ""), 0.0)
     found = github_log.read("".join(lines)).commands
     return [(each.name, each.data.partition("\n")[0]) for each in found]
 
 
 def test_the_failure_of_an_attempt_is_a_warning_if_there_is_another() -> None:
     stopped, well = RunState(), RunState()
-    stopped.record_stop(StopReason("stopped by SIGINT", 130), 2.0)
+    stopped.on_stop_reason(StopReason("stopped by SIGINT", 130), 2.0)
     first = ("warning", "rank 0 failed: ValueError: x")
     assert over(attempt_of(failed()), attempt_of(stopped)) == [
         first,

@@ -8,14 +8,15 @@ from records import run_of
 from mcjax_launch.agent.gpu_users import attribute_gpus, merge_readings
 from mcjax_launch.agent.system import system
 from mcjax_launch.agent.system.unix import HostProcess
-from mcjax_launch.diagnosis.findings import gpus
-from mcjax_launch.diagnosis.summary import summarize
-from mcjax_launch.diagnosis.view import View
+from mcjax_launch.explain.findings import gpus
+from mcjax_launch.explain.view import View
 from mcjax_launch.job import job as job_module
+from mcjax_launch.journal.facts import MemoryExhausted
+from mcjax_launch.journal.gpu_use import GpuActivity, describe_gpus
+from mcjax_launch.journal.summary import summarize
 from mcjax_launch.launcher import progress
 from mcjax_launch.launcher.time_limits import TimeLimits
 from mcjax_launch.machine.gpus import select_own_gpus
-from mcjax_launch.runs.gpu_use import GpuActivity, describe_gpus
 from mcjax_launch.wire import hook_messages as hook
 from mcjax_launch.wire.messages import Exited, GpuUse, RankOnGpu, RankUsage, Usage
 
@@ -49,7 +50,7 @@ class Job:
     def report(self, *on_gpus: GpuUse, cpu_s: float = 0.0) -> None:
         self.now += 2.0
         used = tuple(RankUsage(rank, cpu_s * self.now, 1, 0.0) for rank in self.state.ranks)
-        self.state.record_usage(Usage(used, on_gpus), self.now)
+        self.state.on_usage(Usage(used, on_gpus), self.now)
 
     def activities(self) -> list[GpuActivity | None]:
         runs = self.state.ranks.values()
@@ -175,7 +176,7 @@ def test_words_say_whose_gpus_wait_work_or_idle() -> None:
 
 def test_holders_of_memory_are_named_after_a_rank_has_found_none() -> None:
     job = Job(ranks=7)
-    job.state.record_exhaustion(6, 1.0)
+    job.state.on_memory_exhausted(MemoryExhausted(6), 1.0)
     assert list(gpus.memory_taken(View(job.state, 1.0))) == []
     held = [RankOnGpu(rank, mib) for rank, mib in enumerate((9000, 8000, 40000, 7000, 6000, 5000))]
     others = ("pid 99 (python x.py) 900 MiB",)
@@ -188,9 +189,8 @@ def test_holders_of_memory_are_named_after_a_rank_has_found_none() -> None:
         "pid 99 (python x.py) 900 MiB"
     )
     assert found.due == 3.0  # if it ends before, the summary says it
-    assert not job.state.record_exhaustion(6, 2.0)
     end = Exited(6, 1, (), None, 0.0, 0)
-    job.state.record_exit(end, job.now)
+    job.state.on_exited(end, job.now)
     job.report()  # its memory is free again
     assert found.words in summarize(job.state).lines
 

@@ -6,13 +6,13 @@ from itertools import pairwise
 import pytest
 from records import run_of, say
 
-from mcjax_launch.diagnosis.announcer import AFTER_S, Announcer, compute_repeat_delay
-from mcjax_launch.diagnosis.rules import format_lines
-from mcjax_launch.diagnosis.snapshots import Stack
-from mcjax_launch.diagnosis.view import Finding
-from mcjax_launch.launcher.explanations import format_advice
-from mcjax_launch.launcher.hang_watch import HangWatch, HostQuery
+from mcjax_launch.explain.announcer import AFTER_S, Announcer, compute_repeat_delay
+from mcjax_launch.explain.explanations import format_advice
+from mcjax_launch.explain.hang_watch import HangWatch, HostQuery
+from mcjax_launch.explain.rules import format_lines
+from mcjax_launch.journal.facts import Finding, Polled, Stack
 from mcjax_launch.wire import hook_messages as hook
+from mcjax_launch.wire.frames import Data
 from mcjax_launch.wire.messages import Exited, GpuUse, RankOnGpu, RankUsage, Usage
 from mcjax_launch.wire.source_lines import ALL_THREADS, MAIN_THREAD
 
@@ -70,7 +70,7 @@ class Watched:
                 RankUsage(rank, used + self.spent[rank], 1, used, waits)
                 for rank, used in self.used.items()
             )
-            self.state.record_usage(Usage(tuple(ranks)), self.now)
+            self.state.on_usage(Usage(tuple(ranks)), self.now)
         else:
             stacks = [
                 Stack(rank, "h", 7, text, blocked=self.blocked[rank], others=self.others[rank])
@@ -122,8 +122,8 @@ def test_rank_that_is_gone_ends_the_job_soon() -> None:
     frame = f"  File \"{SITE}/jaxlib/coordination_service\", line 1 in wait_at_barrier('x')\n"
     watched.stacks = {0: ALL + frame + '  File "/me/train.py", line 9 in f\n'}
     watched.until(100.0, moves=(0, 1))
-    watched.state.record_output(1, 100.0)
-    watched.state.record_exit(Exited(1, 0, (), None, 0.0, 0), 100.0)
+    watched.state.on_data(Data(1, 1, b""), 100.0)
+    watched.state.on_exited(Exited(1, 0, (), None, 0.0, 0), 100.0)
     watched.until(125.0)
     assert watched.end is not None
     assert watched.end.words.endswith("for rank 1, which exited with 0, so the job can never go on")
@@ -143,7 +143,7 @@ def test_doubtful_deadlock_is_reported_without_ending_the_job(doubt: str) -> Non
 
 def test_job_without_jax_is_never_polled() -> None:
     watched = Watched(joins=False)
-    watched.state.record_output(0, 1.0)
+    watched.state.on_data(Data(0, 1, b""), 1.0)
     assert watched.watch.deadline is None
 
 
@@ -157,7 +157,7 @@ def test_printing_rank_is_not_polled() -> None:
     """For half a minute: then it might be that one rank prints and the others wait for it."""
     watched = Watched()
     for at in range(1, 30):
-        watched.state.record_output(1, at)
+        watched.state.on_data(Data(1, 1, b""), at)
         assert watched.until(at + 0.99, moves=(0, 1)) == []
 
 
@@ -232,7 +232,7 @@ def test_cpu_collective_timeout_flag_is_mentioned_once(*, survives: bool) -> Non
     watched.state.survives = survives
     say(watched.state, 0, hook.Compiling("jit_step", "train.py:9", "cpu"), 0.0)
     say(watched.state, 0, hook.Compiled(), 0.0)
-    watched.state.record_exit(Exited(1, -9, (), None, 0.0, 0), 1.0)
+    watched.state.on_exited(Exited(1, -9, (), None, 0.0, 0), 1.0)
     watched.until(200)
     hints = [line for line in watched.lines if "--xla_cpu_collective_timeout_seconds" in line]
     assert len(hints) == int(survives)
@@ -251,7 +251,7 @@ def test_hang_is_reported_again_after_twice_the_time() -> None:
 def test_printing_rank_that_delays_another_is_reported() -> None:
     watched = Watched()
     for at in range(1, 100):
-        watched.state.record_output(1, at)
+        watched.state.on_data(Data(1, 1, b""), at)
         watched.until(at + 0.99, moves=(1,))
     assert watched.lines[0].startswith("rank 0 has waited 3")
     assert len([line for line in watched.lines if "has waited" in line]) <= 2
@@ -288,7 +288,7 @@ def test_busy_processors_count_as_progress_only_on_cpu(platform: str) -> None:
     for rank in (0, 1):
         say(watched.state, rank, hook.Compiling("jit_f", "train.py:9", platform), 0.0)
         say(watched.state, rank, hook.Compiled(), 0.0)
-    used = watched.state.record_usage
+    used = watched.state.on_usage
 
     def spinning(usage: Usage, at: float) -> None:
         used(
@@ -296,7 +296,7 @@ def test_busy_processors_count_as_progress_only_on_cpu(platform: str) -> None:
             at,
         )
 
-    watched.state.record_usage = spinning  # type: ignore[method-assign]
+    watched.state.on_usage = spinning  # type: ignore[method-assign]
     watched.until(60)
     assert bool(watched.lines) == (platform == "gpu")
 
@@ -320,7 +320,7 @@ class OnGpus(Watched):
     def _answer(self, ask: HostQuery) -> None:
         if ask is HostQuery.USAGE:
             self.used = dict.fromkeys(self.used, self.now)
-            self.state.record_question((0, 1), self.now)
+            self.state.on_polled(Polled((0, 1)), self.now)
             if self.runs:
                 self.answer(0, 1)
         super()._answer(ask)
@@ -357,12 +357,12 @@ SPINS, WORKS, IDLES = (100, 0, 128), (99, 9, 568), (0, 0, 117)
 def on_gpus_that(*doing: tuple[float, float, float]) -> OnGpus:
     """A job whose ranks each have a GPU; what it does, in percentages and watts."""
     watched = OnGpus()
-    record = watched.state.record_usage
+    record = watched.state.on_usage
     uses = [
         GpuUse(n, "H100", 1, 2, *values, 700, (RankOnGpu(n, 1, *values[:2]),))
         for n, values in enumerate(doing)
     ]
-    watched.state.record_usage = lambda usage, at: record(  # type: ignore[method-assign]
+    watched.state.on_usage = lambda usage, at: record(  # type: ignore[method-assign]
         usage.copy_with(gpus=tuple(uses)), at
     )
     return watched
@@ -397,7 +397,7 @@ def test_answering_rank_is_no_stall_on_accelerators() -> None:
     """It may have moved until it is asked again."""
     watched, active_at = OnGpus(), []
     for at, answers in ((2.0, (1,)), (4.0, ()), (6.0, (0, 1)), (8.0, ()), (10.0, ())):
-        watched.state.record_question((0, 1), at)
+        watched.state.on_polled(Polled((0, 1)), at)
         watched.answer(*answers)
         active_at.append(watched.state.activity.active_at)
     assert active_at == [2.0, 4.0, 4.0, 8.0, 8.0]

@@ -9,13 +9,13 @@ from typing import Any, get_args
 import pytest
 
 import mcjax_launch
-from mcjax_launch.api import keywords as kw
-from mcjax_launch.api.signature import Keywords
 from mcjax_launch.cli.command import command
 from mcjax_launch.errors import LaunchError
 from mcjax_launch.job.describe import make_command_line
 from mcjax_launch.options.option import Option
 from mcjax_launch.options.options import Options
+from mcjax_launch.python import keywords as kw
+from mcjax_launch.python.signature import Keywords
 from scripts import ROOT
 
 FUNCTIONS = (

@@ -11,23 +11,24 @@ import pytest
 PACKAGE = Path(__file__).resolve().parents[2] / "mcjax_launch"
 # From the ground up. A room imports those of lower floors; on one floor none imports another.
 FLOORS = (
-    ("wire", "jax_messages", "ranks", "wording"),
+    ("wire", "ranks", "wording"),
     ("machine",),
     ("errors", "options"),
-    ("job", "runs"),
+    ("job",),
     ("schedulers", "features"),  # the index of them all
-    ("transport", "diagnosis"),
-    ("events",),
+    ("transport",),
+    ("journal",),
     ("console",),
-    ("report", "saves", "detached"),
+    ("saves", "detached"),
     ("launcher",),
     ("request", "features.*", "check"),
-    ("api",),
-    ("__init__",),
-    ("cells",),
     ("cli",),
     ("__main__",),
-    ("pytest_plugin", "notebook"),
+    # The core ends here: the rooms above are loaded by name, if they are there (journal/optional.py).
+    ("explain",),
+    ("report",),
+    ("python",),
+    ("__init__",),
 )
 # What runs in other processes, and whatever it may import: streamed, and imported by nobody else,
 STREAMED = {
@@ -42,14 +43,12 @@ STREAMED = {
 # but for the first lines, which may become this machine's agent.
 BECOMES = {
     "__main__": {"agent"},
-    "__init__": {"notebook"},  # for IPython, which looks there
     "cli": {"features.preload"},
     "request": {"features.preload", "features.profile"},
     "features": {"job"},
 }
 FOREIGN = {
     "agent": {"psutil"},
-    "api": {"cloudpickle"},
     "cli": {"click"},
     "check": {"jax", "numpy"},  # its program runs in ranks
     "features.session": {"cloudpickle"},
@@ -64,8 +63,16 @@ FOREIGN = {
         "usercustomize",
     },
     "features/hook": {"cloudpickle", "jax", "jaxlib", "numpy", "sitecustomize", "usercustomize"},
-    "notebook": {"IPython", "click"},
-    "pytest_plugin": {"pytest", "_pytest", "pytest_cov", "coverage", "jax"},
+    "python": {
+        "IPython",
+        "_pytest",
+        "click",
+        "cloudpickle",
+        "coverage",
+        "jax",
+        "pytest",
+        "pytest_cov",
+    },
 }
 OURS = "mcjax_launch"
 
@@ -209,19 +216,15 @@ def test_the_core_names_no_feature() -> None:
 
 # In another room than the only module that imports it, and why.
 ALONE = {
-    "diagnosis/findings/collectives.py": "the table of rules names it",
-    "diagnosis/findings/gpus.py": "the table of rules names it",
-    "diagnosis/findings/slow.py": "the table of rules names it",
+    "explain/causes.py": "the summary loads it by name",
+    "explain/findings/slow.py": "the table of rules names it",
+    "python/notebook/magics.py": "IPython looks for it in the package",
     "check/run.py": "the check, without its options and its lines",
     "features/profile/folders.py": "a feature's",
     "hook/cells.py": "of cells, as shown.py beside it",
     "hook/partial_call.py": "of JAX's programs, as spmd_program.py beside it",
-    "notebook/magics.py": "IPython looks for it in the package",
     "transport/staged_paths.py": "undoes what the staging beside it does",
-    "report/github.py": "one of the reports",
-    "request/detached.py": "one of the ways to ask for a job",
     "saves/saves.py": "decides on what the folders beside it report",
-    "runs/hook_events.py": "changes the facts beside it",
 }
 
 
@@ -243,12 +246,16 @@ def test_module_is_in_the_folder_of_its_only_importer() -> None:
 # Where an import is added, the import, and whether that is one too many.
 PLANTED = {
     "upwards": ("schedulers/slurm.py", "from mcjax_launch.cli import command", True),
-    "upwards, relative": ("runs/state.py", "from ..launcher import launcher", True),
-    "on one floor": ("diagnosis/rules.py", "import mcjax_launch.transport.pool", True),
+    "upwards, relative": ("journal/state.py", "from ..launcher import launcher", True),
+    "on one floor": ("saves/saves.py", "import mcjax_launch.detached.jobs", True),
+    "of explanations, by the core": ("launcher/launcher.py", "from mcjax_launch.explain import rules", True),
+    "of the report, by the core": ("request/ready.py", "from mcjax_launch.report import files", True),
+    "of the API, by the core": ("cli/command.py", "import mcjax_launch.python.session", True),
+    "of the core, by explanations": ("explain/rules.py", "import mcjax_launch.transport.pool", False),
     "of what is streamed": ("launcher/launcher.py", "import mcjax_launch.agent.main", True),
     "of the hook, by what becomes the agent": ("__main__.py", "import mcjax_launch.hook.exits", True),
     "out of what is streamed": ("agent/main.py", "from ...job import hosts", True),
-    "in the hook, by its other name": ("hook/exits.py", "import _mcjax_launch.runs.state", True),
+    "in the hook, by its other name": ("hook/exits.py", "import _mcjax_launch.journal.state", True),
     "of another feature": ("features/stdin/launcher.py", "from mcjax_launch.features.debugging import queue", True),
     "of another feature's messages": ("features/stdin/agent.py", "from ..debugging.messages import DebuggerStopped", True),
     "of a feature, by the launcher": ("launcher/startup.py", "from mcjax_launch.features.preload import launcher", True),
@@ -256,8 +263,7 @@ PLANTED = {
     "of a feature, by the hook": ("hook/exits.py", "from ...features.debugging import messages", True),
     "of a feature's other side": ("features/debugging/agent.py", "from . import launcher", True),
     "of the agent, by a feature's launcher": ("features/debugging/launcher.py", "from mcjax_launch.agent import agent", True),
-    "of a feature, by what shows it": ("diagnosis/hints.py", "from mcjax_launch.features.preload import messages", True),
-    "of a feature's messages, by the API": ("api/function.py", "from mcjax_launch.features.session import messages", False),
+    "of a feature's messages, by the API": ("python/function.py", "from mcjax_launch.features.session import messages", False),
     "of a third party": ("report/record.py", "import numpy.linalg", True),
     "of click elsewhere": ("job/plan.py", "import click", True),
     "of click": ("cli/command.py", "import click", False),

@@ -2,7 +2,7 @@
 
 import pytest
 
-from mcjax_launch.request.likely_arguments import guess_arguments
+from mcjax_launch.request.coordinates import guess_arguments
 
 pytestmark = pytest.mark.every_jax
 

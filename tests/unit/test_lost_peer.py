@@ -6,8 +6,13 @@ import pytest
 from records import run_of, say
 from told import Event, Launched, Told, ends, fails, join, said
 
-from mcjax_launch.diagnosis.snapshots import RankSnapshot, Stack
-from mcjax_launch.jax_messages.lost_peer import is_of_lost_peer, says_ended_by_jax, says_timed_out
+from mcjax_launch.explain.jax_messages.lost_peer import (
+    is_of_lost_peer,
+    says_ended_by_jax,
+    says_timed_out,
+)
+from mcjax_launch.explain.snapshots import RankSnapshot
+from mcjax_launch.journal.facts import Stack
 from mcjax_launch.wire import hook_messages as hook
 
 GLOO = (

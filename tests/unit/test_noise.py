@@ -8,22 +8,21 @@ import pytest
 from histories import STREAMS, group
 from records import failure
 
-from mcjax_launch.console.noise_filter import (
+from mcjax_launch.console.pieces import Fragment, Lines, Piece, Stream, make_lines
+from mcjax_launch.console.renderers import Plain
+from mcjax_launch.console.unfinished import MOMENT_S, UnfinishedLines
+from mcjax_launch.explain.jax_messages.line_classifier import LineClassifier, without_noise
+from mcjax_launch.explain.jax_messages.noise import NO_NEWS, Noise
+from mcjax_launch.explain.jax_messages.tracebacks import CHAINS
+from mcjax_launch.explain.noise_filter import (
     CHAIN_S,
     HOLD_S,
     MOST_HELD,
     REST_S,
     SAME_S,
     NoiseFilter,
-    get_patience_s,
 )
-from mcjax_launch.console.pieces import Fragment, Lines, Piece, Stream, make_lines
-from mcjax_launch.console.renderers import Plain
-from mcjax_launch.console.unfinished import MOMENT_S, UnfinishedLines
-from mcjax_launch.jax_messages.line_classifier import LineClassifier, without_noise
-from mcjax_launch.jax_messages.noise import NO_NEWS, Noise
-from mcjax_launch.jax_messages.tracebacks import CHAINS
-from mcjax_launch.runs.rank_run import Verdict
+from mcjax_launch.journal.rank_run import Verdict
 from mcjax_launch.wire import frames
 
 CONNECTED, TERM_CAUGHT = STREAMS["Gloo"][0][0], STREAMS["TERM"][0][0]
@@ -192,7 +191,8 @@ def test_line_of_another_rank_is_not_the_rest_of_mixed_noise() -> None:
 
 
 def test_partly_shown_line_is_shown_whole() -> None:
-    unfinished, noise = UnfinishedLines(get_patience_s), NoiseFilter()
+    noise = NoiseFilter()
+    unfinished = UnfinishedLines(noise.get_patience_s)
     assert unfinished.feed(OUT, b"[Gloo] Ra", 0.0) == []
     assert unfinished.deadline == MOMENT_S
     begun = [piece for part in unfinished.expire(MOMENT_S) for piece in noise.feed(part, MOMENT_S)]
@@ -211,7 +211,8 @@ def test_unfinished_line_stays_unfinished_whatever_it_says() -> None:
 
 
 def test_a_line_from_gloo_gets_more_time() -> None:
-    unfinished, noise = UnfinishedLines(get_patience_s), NoiseFilter()
+    noise = NoiseFilter()
+    unfinished = UnfinishedLines(noise.get_patience_s)
     assert unfinished.feed(OUT, b"[Gloo] Rank 0 is", 5.0) == []
     assert unfinished.deadline == 5.0 + MOMENT_S + REST_S
     assert unfinished.expire(5.0 + REST_S) == []
@@ -287,7 +288,7 @@ def test_a_gpus_end_is_hidden_in_every_job(name: str, ending: bool) -> None:
 def test_a_line_of_a_gpus_end_gets_more_time() -> None:
     for line, kind in STREAMS["a rank on a GPU ends"]:
         begun = line.encode()[:20]
-        assert get_patience_s(begun) == (REST_S if begun and kind else 0.0)
+        assert NoiseFilter().get_patience_s(begun) == (REST_S if begun and kind else 0.0)
 
 
 @pytest.mark.parametrize("begun", [b"", BAR])

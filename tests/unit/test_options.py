@@ -7,9 +7,10 @@ import click
 import pytest
 
 from mcjax_launch.cli import usage_errors
-from mcjax_launch.cli.command import command, main, rewrite_words
+from mcjax_launch.cli.command import command, main
+from mcjax_launch.cli.origins import rewrite_words
 from mcjax_launch.cli.warnings import find_misplaced_options, find_warnings
-from mcjax_launch.diagnosis.attempt import JobOutcome
+from mcjax_launch.journal.attempt import JobOutcome
 from mcjax_launch.options.options import Options
 
 

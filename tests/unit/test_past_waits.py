@@ -3,8 +3,8 @@
 from records import end_of, run_of, say
 from told import launch
 
+from mcjax_launch.journal.state import RunState
 from mcjax_launch.report.past_waits import EXIT, INITIALIZE, collect_waits
-from mcjax_launch.runs.state import RunState
 from mcjax_launch.wire.hook_messages import Joined, Joining, Leaving
 
 
@@ -22,7 +22,7 @@ def test_waits_of_a_run_are_recorded() -> None:
         say(state, rank, Joined(rank), 7.1)
     for rank, at in enumerate((9.5, 12.0, 9.6)):
         say(state, rank, Leaving(), at)
-        state.record_exit(end_of(rank, 0), 12.1)
+        state.on_exited(end_of(rank, 0), 12.1)
     found = collect_waits(state, 13.0)
     assert [wait.place for wait in found] == [INITIALIZE, EXIT]
     assert [wait.late for wait in found] == [(2,), (1,)]
@@ -55,5 +55,5 @@ def test_rank_that_never_joins_is_late_until_the_end() -> None:
 def test_ranks_without_jax_have_no_waits() -> None:
     state = joining()
     for rank in range(3):
-        state.record_exit(end_of(rank, 0), 10.0 * rank)
+        state.on_exited(end_of(rank, 0), 10.0 * rank)
     assert collect_waits(state, 60.0) == []

@@ -15,8 +15,8 @@ import pytest
 
 import mcjax_launch
 from mcjax_launch.cli import project
-from mcjax_launch.cli.command import command, main, rewrite_words
-from mcjax_launch.cli.origins import describe_origins
+from mcjax_launch.cli.command import command, main
+from mcjax_launch.cli.origins import describe_origins, rewrite_words
 from mcjax_launch.errors import LaunchError
 from mcjax_launch.options.options import Options
 

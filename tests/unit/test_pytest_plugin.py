@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from mcjax_launch.pytest_plugin import controller, marks
-from mcjax_launch.pytest_plugin.compiled import CompiledPrograms
-from mcjax_launch.pytest_plugin.in_rank import Ran
+from mcjax_launch.python.pytest_plugin import controller, marks
+from mcjax_launch.python.pytest_plugin.compiled import CompiledPrograms
+from mcjax_launch.python.pytest_plugin.in_rank import Ran
 
 mcjax = pytest.mark.mcjax
 

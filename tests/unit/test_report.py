@@ -10,15 +10,18 @@ from typing import Any
 import pytest
 from records import KILL, TERM, attempt_of, end_of, failure, rank_run, record_of, run_of, say
 
-from mcjax_launch.diagnosis.root_cause import Completed
-from mcjax_launch.diagnosis.summary import Summary, summarize
+from mcjax_launch.journal.ending import Completed
+from mcjax_launch.journal.facts import Planned
+from mcjax_launch.journal.rank_run import RankRun, Sample
+from mcjax_launch.journal.sequences import MeshSequence, ProgramSequences
+from mcjax_launch.journal.state import RunState
+from mcjax_launch.journal.stop_reasons import StopReason
+from mcjax_launch.journal.summary import Summary, summarize
+from mcjax_launch.options.option import without_values
 from mcjax_launch.report import files, record
-from mcjax_launch.runs.rank_run import RankRun, Sample
-from mcjax_launch.runs.sequences import MeshSequence, ProgramSequences
-from mcjax_launch.runs.state import RunState
-from mcjax_launch.runs.stop_reasons import StopReason
+from mcjax_launch.wire.frames import Data
 from mcjax_launch.wire.hook_messages import Compiling, Failed, ImportedJax, Joined, Joining
-from mcjax_launch.wire.messages import RankUsage, Usage
+from mcjax_launch.wire.messages import RankUsage, Started, Usage
 
 VICTIM = "Terminating process because the JAX distributed service detected fatal errors"
 
@@ -68,18 +71,18 @@ def test_record_holds_the_end_of_a_rank(name: str) -> None:
 
 def test_record_holds_times_and_usage_of_a_rank() -> None:
     state = RunState(began_at=105.0)
-    state.record_plan("ab12", "127.0.0.1:1", {0: "h"}, None)
+    state.on_planned(Planned("ab12", "127.0.0.1:1", {0: "h"}, None), 0.0)
     state.ranks[0].share.log_folder = "/logs"
-    state.record_usage(Usage((RankUsage(0, 9.5, 9999, 9.0),)), 105.05)  # what it is forked from
-    state.record_start(0, 77, 105.1)
+    state.on_usage(Usage((RankUsage(0, 9.5, 9999, 9.0),)), 105.05)  # what it is forked from
+    state.on_started(Started(0, 77), 105.1)
     say(state, 0, ImportedJax("0.10.2", "0.10.1", "3.11.2"), 105.15)
     say(state, 0, Joining("127.0.0.1:1", 1, 0), 105.2)
     say(state, 0, Joined(0), 105.3)
-    state.record_output(0, 105.4)
-    state.record_usage(Usage((RankUsage(0, 1.5, 2048, 1.0),)), 106.0)
+    state.on_data(Data(0, 1, b""), 105.4)
+    state.on_usage(Usage((RankUsage(0, 1.5, 2048, 1.0),)), 106.0)
     say(state, 0, failure(), 106.2345)
     say(state, 0, Compiling("jit_f", "", "cpu"), 105.5)
-    state.record_exit(end_of(0, -KILL, (TERM, KILL), 1.75, 1024), 108.0)
+    state.on_exited(end_of(0, -KILL, (TERM, KILL), 1.75, 1024), 108.0)
     lines = ("rank 0 failed: ValueError: x", "more")
     summary = Summary(summarize(state).ending, lines, final=False)
     found = record.make_attempt_record(attempt_of(state, summary, restart=2, seconds=3.1), 100.0)
@@ -167,9 +170,9 @@ def test_slow_ranks_are_recorded() -> None:
 
 def test_the_cause_is_what_came_first() -> None:
     state = run_of(1)
-    state.record_start(0, 1, 0.1)
-    state.record_stop(StopReason("stopped by SIGINT", 130), 2.0)
-    state.record_exit(end_of(0, 5, (2,), 0.0, 0), 2.5)
+    state.on_started(Started(0, 1), 0.1)
+    state.on_stop_reason(StopReason("stopped by SIGINT", 130), 2.0)
+    state.on_exited(end_of(0, 5, (2,), 0.0, 0), 2.5)
     cause = record.make_attempt_record(attempt_of(state), 0)["cause"]
     assert (cause["kind"], cause["rank"], cause["at_s"]) == ("stop", None, 2.0)
 
@@ -205,7 +208,7 @@ def test_samples_are_thinned_but_not_their_peaks() -> None:
 def test_values_of_variables_are_left_out() -> None:
     words = ["--env", "TOKEN=secret", "--env", "HOME", "-q", "--", "a", "--env", "B=own"]
     left = ["--env", "TOKEN=...", "--env", "HOME", "-q", "--", "a", "--env", "B=own"]
-    assert record.without_values(words) == left
+    assert without_values(words) == left
 
 
 def test_a_record_of_a_big_job_stays_small() -> None:

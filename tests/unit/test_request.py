@@ -102,9 +102,8 @@ def test_own_modules_of_a_program_are_read_for_a_hint_alone(
         return Path(path).read_bytes()
 
     monkeypatch.setattr(coordinates, "read_source", read_source)
-    hosts = [Host(name="localhost", slots=2)]
-    job = make_job(options("-n 2 a.py"), hosts, HERE).copy_with(chdir=str(tmp_path))
-    job, _ = ready.complete(job, hosts, options("-n 2 a.py"), {}, print)
+    monkeypatch.chdir(tmp_path)
+    job, _ = ready.prepare(options("-n 2 a.py"), {}, print)
     assert set(read) == {str(program)}
     words = "--coordinator {coordinator} --n {num_processes} --i {process_id}"
     assert job.suggest_program() == ("a.py", *words.split())

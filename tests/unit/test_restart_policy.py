@@ -3,11 +3,11 @@
 import pytest
 from records import attempt_of, run_of
 
+from mcjax_launch.journal import stop_reasons
+from mcjax_launch.journal.state import RunState
 from mcjax_launch.launcher.restarts import Crash, explain_no_restart, find_crash
-from mcjax_launch.runs import hook_events, stop_reasons
-from mcjax_launch.runs.state import RunState
 from mcjax_launch.wire.hook_messages import Failed, Joining
-from mcjax_launch.wire.messages import Exited, FromHook
+from mcjax_launch.wire.messages import Exited, FromHook, Started
 
 BUG = Crash("ValueError", "/work/train.py:18 in load", joined=True, age_s=10.0)
 ABORTED = (
@@ -42,12 +42,12 @@ def test_a_job_that_fails_twice_alike_is_not_restarted(name: str) -> None:
 
 def ended(status: int, *hook: Failed | Joining, stderr: str = "") -> Crash | None:
     state = run_of(2, "a", "b")
-    state.record_start(1, 7, 1.0)
+    state.on_started(Started(1, 7), 1.0)
     for said in hook:
-        hook_events.apply(state, FromHook(1, said), 3.0)
+        state.on_from_hook(FromHook(1, said), 3.0)
     state.ranks[1].stderr = stderr
-    state.record_exit(Exited(1, status, (), None, 0.0, 0), 3.0)
-    state.record_exit(Exited(0, -15, (15,), None, 0.0, 0), 4.0)
+    state.on_exited(Exited(1, status, (), None, 0.0, 0), 3.0)
+    state.on_exited(Exited(0, -15, (15,), None, 0.0, 0), 4.0)
     return find_crash(attempt_of(state))
 
 
@@ -81,5 +81,5 @@ def test_exception_that_has_ended_an_attempt_is_found(end: object, known: Crash 
 
 def test_attempt_without_a_failed_rank_has_no_crash() -> None:
     state = RunState()
-    state.record_stop(stop_reasons.host_lost("b", "gone"), 1.0)
+    state.on_stop_reason(stop_reasons.host_lost("b", "gone"), 1.0)
     assert find_crash(attempt_of(state)) is None

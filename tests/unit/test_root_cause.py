@@ -6,16 +6,12 @@ import pytest
 from histories import HISTORIES, KILL, RESET, TERM, end
 from records import end_of, failure, rank_run
 
-from mcjax_launch.diagnosis.root_cause import find_first_failure
-from mcjax_launch.diagnosis.summary import (
-    describe_exit_status,
-    format_duration,
-    quote_last_lines,
-    summarize,
-    summarize_failed_start,
-)
-from mcjax_launch.runs.state import RunState
-from mcjax_launch.runs.stop_reasons import StopReason
+from mcjax_launch.explain.causes import quote_last_lines
+from mcjax_launch.journal.ending import find_first_failure
+from mcjax_launch.journal.state import RunState
+from mcjax_launch.journal.stop_reasons import StopReason
+from mcjax_launch.journal.summary import summarize, summarize_failed_start
+from mcjax_launch.journal.words import describe_exit_status, format_duration
 from mcjax_launch.wire.hook_messages import Raised
 
 CAUGHT = "W1122 09:12:42.789719   14260 preemption_notifier.cc:90] SIGTERM caught at 2026-11-22"
@@ -37,7 +33,7 @@ def test_root_cause_and_status_are_found(name: str) -> None:
 def test_rank_killed_before_our_signal_is_the_cause(status: int, cause: int) -> None:
     """Its victim's exception was read first; no program ends itself by SIGKILL for a SIGTERM."""
     state = RunState({0: end(0, 1, -KILL, (KILL,), failure=failure(RESET)), 1: rank_run(1, None)})
-    state.record_exit(end_of(1, status, (TERM,)), 2.0)
+    state.on_exited(end_of(1, status, (TERM,)), 2.0)
     found = find_first_failure(state.ranks.values())
     assert found is not None and found.process_id == cause
 

@@ -19,7 +19,7 @@ VALUES |= {"ToLauncher", "JobEffect", "Effect", "TypedDict"}
 LONG = {
     "launcher/restarts.py run": "the loop over attempts, with what one hands on to the next",
 }
-WIDE = {"runs/state.py RunState": "all that is known of a run, of which there is one"}
+WIDE = {"journal/state.py RunState": "all that is known of a run, of which there is one"}
 LATE: dict[str, str] = {}
 
 Modules = dict[str, ast.Module]

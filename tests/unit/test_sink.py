@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from mcjax_launch.events import sink
+from mcjax_launch.journal import sink
 from mcjax_launch.machine.loop import Loop
 
 LINES = b"".join(b"line %d\n" % n for n in range(10_000))

@@ -3,7 +3,8 @@
 import pytest
 from fakes import Clock, Connection
 
-from mcjax_launch.diagnosis.snapshots import Stack, format_stacks
+from mcjax_launch.explain.snapshots import format_stacks
+from mcjax_launch.journal.facts import Stack
 from mcjax_launch.launcher import stack_requests
 from mcjax_launch.launcher.stack_requests import StackRequests
 from mcjax_launch.wire.messages import RequestStacks, Stacks, StacksComplete

@@ -3,7 +3,8 @@
 from pathlib import Path
 
 from mcjax_launch.agent.stacks import with_source
-from mcjax_launch.diagnosis.snapshots import Stack, format_stacks, parse_threads
+from mcjax_launch.explain.snapshots import format_stacks, parse_threads
+from mcjax_launch.journal.facts import Stack
 
 SITE = "/opt/venv/lib/python3.11/site-packages"
 WAITING = f"""Current thread 0x00007f01 (most recent call first):

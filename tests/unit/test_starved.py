@@ -1,7 +1,7 @@
 """A thread that gets no processor, by the kernel's figures."""
 
 from mcjax_launch.agent.system import linux
-from mcjax_launch.launcher.hang_watch import _STILL_S
+from mcjax_launch.explain.hang_watch import _STILL_S
 
 
 def test_starved_rank_does_not_stand_still() -> None:

@@ -12,13 +12,15 @@ from mcjax_launch.console.bottom import SILENCE_S, StatusLine, Written
 from mcjax_launch.console.console import Console
 from mcjax_launch.console.pieces import Fragment, Stream, make_lines
 from mcjax_launch.console.renderers import Live
+from mcjax_launch.journal.facts import ProgramsCounted
+from mcjax_launch.journal.sequences import MeshSequence, ProgramSequences
+from mcjax_launch.journal.state import RunState
+from mcjax_launch.journal.stop_reasons import StopReason
 from mcjax_launch.launcher import progress
 from mcjax_launch.launcher.progress import Progress
-from mcjax_launch.runs.sequences import MeshSequence, ProgramSequences
-from mcjax_launch.runs.state import RunState
-from mcjax_launch.runs.stop_reasons import StopReason
 from mcjax_launch.wire import hook_messages as hook
-from mcjax_launch.wire.messages import RankUsage, Usage
+from mcjax_launch.wire.frames import Data
+from mcjax_launch.wire.messages import RankUsage, Started, Usage
 
 
 class Drawn:
@@ -120,7 +122,7 @@ def test_each_rank_has_a_row() -> None:
     state = joining(3, 2)
     used(state, 10.0, 1.0, 1.0, 1.0)
     used(state, 12.0, 2.0, 1.0, 1.0)
-    state.record_output(2, 9.0)
+    state.on_data(Data(2, 1, b""), 9.0)
     assert progress.format_rank_rows(state, 12.0, 20) == [
         "[0] waiting for rank 2   0.5 cores   512 MiB",
         "[1] waiting for rank 2   0.0 cores   512 MiB",
@@ -129,7 +131,7 @@ def test_each_rank_has_a_row() -> None:
     say(state, 2, hook.Compiling("jit_f", "a.py:1", "cpu"), 13.0)
     assert progress.format_rank_rows(state, 13.0, 20)[2].startswith("[2] compiling  ")
     many = joining(100)
-    many.record_output(7, 1.0)
+    many.on_data(Data(7, 1, b""), 1.0)
     many.ranks[9].process.status = 0
     found = progress.format_rank_rows(many, 2.0, 50)
     assert found[-1] == "the other 98 ranks: importing"
@@ -144,7 +146,7 @@ def test_each_rank_has_a_row() -> None:
 def test_rank_rows_show_what_ranks_wait_for() -> None:
     state, words = joining(3), []
     for rank in range(3):
-        state.record_output(rank, 0.0)
+        state.on_data(Data(rank, 1, b""), 0.0)
     mesh = MeshSequence(range(3))
     state.sequences = ProgramSequences()
     state.sequences.meshes[0, 1] = mesh
@@ -219,7 +221,7 @@ class Hosts:
 def joining(ranks: int, called: int = 0, through: int = 0) -> RunState:
     state = run_of(ranks)
     for rank in range(ranks):
-        state.record_start(rank, 7, 0.5)
+        state.on_started(Started(rank, 7), 0.5)
     for rank in range(called):
         say(state, rank, hook.Joining("h:1", ranks, rank), 1.0)
     for rank in range(through):
@@ -256,14 +258,14 @@ def test_status_shows_missing_ranks() -> None:
 
 def used(state: RunState, at: float, *cpu_s: float) -> None:
     ranks = (RankUsage(rank, of_it, 512 << 10, 0.0, 0) for rank, of_it in enumerate(cpu_s))
-    state.record_usage(Usage(tuple(ranks)), at)
+    state.on_usage(Usage(tuple(ranks)), at)
 
 
 def test_status_shows_usage() -> None:
     state = joining(3, 3, 3)
     used(state, 10.0, 1.0, 1.0, 1.0)
     used(state, 11.0, 2.0, 1.5, 1.0)
-    state.record_output(1, 5.0)
+    state.on_data(Data(1, 1, b""), 5.0)
     assert (
         progress.format_job_use(state, 20.0)
         == "ranks 0-1 busy, 1.5 cores | 1.5 GiB | last line 15 s ago"
@@ -274,7 +276,7 @@ def test_status_shows_usage() -> None:
     assert progress.format_job_use(state, 20.0).startswith("idle | 1.5 GiB | ")
     state.ranks[0].process.status = 0
     assert progress.format_job_use(state, 20.0).startswith("2/3 ranks run | idle | 1.0 GiB | ")
-    state.record_stop(StopReason("x", 1), 14.0)
+    state.on_stop_reason(StopReason("x", 1), 14.0)
     assert progress.format_job_use(state, 3605.0) == (
         "ending, 2 ranks left | idle | 1.0 GiB | last line 1 h 0 min ago"
     )
@@ -297,12 +299,12 @@ def test_status_shows_usage_of_a_single_rank() -> None:
 
 def test_status_shows_programs_and_how_many_a_second() -> None:
     state = joining(2, 2)
-    state.record_programs(1, 0, 10.0)
+    state.on_programs_counted(ProgramsCounted(1, 0), 10.0)
     assert progress.format_job_use(state, 10.0) == ""
-    state.record_programs(1, 1, 11.0)
+    state.on_programs_counted(ProgramsCounted(1, 1), 11.0)
     assert progress.format_job_use(state, 11.0) == "1 program, 1.0/s"
     for second in range(40):
-        state.record_programs(0, 1200 + 31 * second, 20.0 + second)
+        state.on_programs_counted(ProgramsCounted(0, 1200 + 31 * second), 20.0 + second)
     assert progress.format_job_use(state, 60.0) == "2,409 programs, 31/s"
     assert progress.format_rank_rows(state, 60.0, 20)[0].endswith("2,409 programs, 31/s")
     assert progress.format_rank_rows(state, 60.0, 20)[1].endswith("1 program, 0/s")
@@ -312,9 +314,9 @@ def test_status_shows_programs_and_how_many_a_second() -> None:
 
 def test_programs_are_progress_but_a_report_of_none_is_not() -> None:
     state = joining(2, 2)
-    state.record_programs(1, 5, 10.0)
-    state.record_programs(1, 5, 12.0)
-    state.record_programs(1, 4, 13.0)  # the last one is withdrawn
+    state.on_programs_counted(ProgramsCounted(1, 5), 10.0)
+    state.on_programs_counted(ProgramsCounted(1, 5), 12.0)
+    state.on_programs_counted(ProgramsCounted(1, 4), 13.0)  # the last one is withdrawn
     assert state.activity.active_at == 10.0
 
 

@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from mcjax_launch.errors import LaunchError
+from mcjax_launch.journal.stop_reasons import StopReason
 from mcjax_launch.launcher.stop_policy import (
     ENDS_S,
     READER_S,
@@ -17,7 +18,6 @@ from mcjax_launch.launcher.stop_policy import (
     StopPolicy,
     StopRanks,
 )
-from mcjax_launch.runs.stop_reasons import StopReason
 
 INT, TERM, HUP, KILL = signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGKILL
 GRACES = {"failure": 2.0, "INT": 5.0, "TERM": 30.0, "HUP": 30.0}

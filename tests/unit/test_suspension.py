@@ -5,12 +5,13 @@ import time
 import pytest
 from records import run_of, say
 
-from mcjax_launch.diagnosis.announcer import Announcer
+from mcjax_launch.explain.announcer import Announcer
+from mcjax_launch.explain.hang_watch import HangWatch, HostQuery
 from mcjax_launch.job.job import Job
-from mcjax_launch.launcher.hang_watch import HangWatch, HostQuery
+from mcjax_launch.journal.facts import Resumed
+from mcjax_launch.journal.state import RunState
 from mcjax_launch.launcher.time_limits import TimeLimits
 from mcjax_launch.machine.loop import Loop
-from mcjax_launch.runs.state import RunState
 from mcjax_launch.wire import hook_messages as hook
 
 
@@ -23,7 +24,7 @@ def test_suspension_extends_stall_and_join_limits() -> None:
     state = run_of(2)
     watched = limits(state, stall_timeout=8.0, start_timeout=6.0)
     state.activity.usage_at = 4.5
-    state.record_resume(1000.0)
+    state.on_resumed(Resumed(), 1000.0)
     assert watched.expire(1000.0) is None
     assert watched.expire(1005.9) is None
     stop = watched.expire(1006.0)
@@ -37,7 +38,7 @@ def test_suspension_extends_stall_and_join_limits() -> None:
 def test_suspension_does_not_extend_the_job_limit() -> None:
     state = run_of(2)
     watched = limits(state, timeout=100.0)
-    state.record_resume(1000.0)
+    state.on_resumed(Resumed(), 1000.0)
     stop = watched.expire(1000.0)
     assert stop is not None and stop.message.startswith("--timeout")
 
@@ -46,7 +47,7 @@ def test_suspension_does_not_count_as_waiting() -> None:
     state = run_of(2)
     say(state, 0, hook.Joining("h:1", 2, 0, "train.py:3"), 1.0)
     watch = HangWatch(state, Announcer(state), 0.0)
-    state.record_resume(1000.0)
+    state.on_resumed(Resumed(), 1000.0)
     asked: list[tuple[float, HostQuery]] = []
     while not asked or asked[-1][1] is not HostQuery.STACKS:
         assert watch.deadline is not None

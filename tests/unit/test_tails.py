@@ -2,7 +2,7 @@
 
 import pytest
 
-from mcjax_launch.runs.tails import TAIL_BYTES, Tails
+from mcjax_launch.journal.tails import TAIL_BYTES, Tails
 from mcjax_launch.wire.frames import STDERR, STDOUT
 
 

@@ -2,19 +2,19 @@
 
 from pathlib import Path
 
-from mcjax_launch.diagnosis.attempt import Attempt
-from mcjax_launch.diagnosis.summary import Summary
-from mcjax_launch.report.recording import TerminationMessage, select_fitting_lines
+from mcjax_launch.journal.attempt import Attempt, JobOutcome
+from mcjax_launch.journal.summary import Summary
+from mcjax_launch.report.termination import TerminationMessage, select_fitting_lines
 
 
 def after(place: Path, status: int, *summaries: tuple[str, ...]) -> str:
     place.touch()
-    recorder = TerminationMessage(str(place))
+    reader = TerminationMessage(str(place))
     for restart, lines in enumerate(summaries):
         summary = Summary(ending=None, lines=lines)  # type: ignore[arg-type]
         attempt = Attempt(restart, ("h",), 1.0, None, summary)  # type: ignore[arg-type]
-        recorder.on_attempt_end(attempt)
-    recorder.on_job_end(status, "the end in a line")
+        reader.on_attempt(attempt, 0.0)
+    reader.on_job_outcome(JobOutcome(status, "the end in a line"), 0.0)
     return place.read_text()
 
 
@@ -32,8 +32,8 @@ def test_job_that_did_not_start_has_a_message(tmp_path: Path) -> None:
 
 
 def test_unwritable_message_file_is_no_error(tmp_path: Path) -> None:
-    recorder = TerminationMessage(str(tmp_path / "no" / "folder"))
-    recorder.on_job_end(1, "the end")
+    reader = TerminationMessage(str(tmp_path / "no" / "folder"))
+    reader.on_job_outcome(JobOutcome(1, "the end"), 0.0)
 
 
 def test_message_is_cut_to_its_maximum() -> None:

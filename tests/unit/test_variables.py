@@ -7,8 +7,7 @@ import pytest
 from mcjax_launch.cli.command import main
 from mcjax_launch.errors import LaunchError
 from mcjax_launch.options.options import Options
-from mcjax_launch.request.env_file import parse
-from mcjax_launch.request.variables import collect_variables, parse_variable
+from mcjax_launch.request.variables import collect_variables, parse, parse_variable
 
 # The text of a file, and the variables that it sets.
 VALID = {

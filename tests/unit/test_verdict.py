@@ -8,13 +8,14 @@ import pytest
 from histories import GLOO, HISTORIES, REPORTS, STREAMS, end
 from records import rank_run
 
-from mcjax_launch.console.noise_filter import NoiseFilter
 from mcjax_launch.console.pieces import Piece, Stream, make_lines
-from mcjax_launch.diagnosis.summary import describe_rank_end, summarize
-from mcjax_launch.diagnosis.verdict import determine_verdict
-from mcjax_launch.jax_messages.noise import Noise
-from mcjax_launch.runs.rank_run import RankRun, Verdict
-from mcjax_launch.runs.state import RunState
+from mcjax_launch.explain.jax_messages.noise import Noise
+from mcjax_launch.explain.noise_filter import NoiseFilter
+from mcjax_launch.journal.rank_run import RankRun, Verdict
+from mcjax_launch.journal.state import RunState
+from mcjax_launch.journal.summary import summarize
+from mcjax_launch.journal.verdict import determine_verdict
+from mcjax_launch.journal.words import describe_rank_end
 from mcjax_launch.wire import frames
 from mcjax_launch.wire.hook_messages import Failed
 

@@ -6,13 +6,13 @@ from typing import Any
 import pytest
 from told import Event, Launched, Told, ends, join, launch, said
 
-from mcjax_launch.diagnosis.snapshots import Stack
-from mcjax_launch.diagnosis.view import Positions, View
-from mcjax_launch.diagnosis.waits.deadlock import may_act
-from mcjax_launch.diagnosis.waits.wait import Wait, find_wait
-from mcjax_launch.diagnosis.waits.words import describe_wait
-from mcjax_launch.runs.sequences import ProgramName, ProgramSequences
-from mcjax_launch.runs.state import RunState
+from mcjax_launch.explain.view import Positions, View
+from mcjax_launch.explain.waits.deadlock import may_act
+from mcjax_launch.explain.waits.wait import Wait, find_wait
+from mcjax_launch.explain.waits.words import describe_wait
+from mcjax_launch.journal.facts import Stack
+from mcjax_launch.journal.sequences import ProgramName, ProgramSequences
+from mcjax_launch.journal.state import RunState
 from mcjax_launch.wire import hook_messages as hook
 from mcjax_launch.wire.source_lines import ALL_THREADS, MAIN_THREAD, is_one_call
 from mcjax_launch.wording import format_rough_duration

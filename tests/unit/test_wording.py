@@ -1,7 +1,7 @@
 """Text from elsewhere on a line of the launcher's own."""
 
 from mcjax_launch.errors import LaunchError
-from mcjax_launch.runs.stop_reasons import host_lost
+from mcjax_launch.journal.stop_reasons import host_lost
 from mcjax_launch.wording import escape_unprintable, format_one_line
 
 SHOWN = {

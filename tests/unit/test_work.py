@@ -21,20 +21,21 @@ import mcjax_launch
 from mcjax_launch.agent.hook_server import HookConnection
 from mcjax_launch.agent.stacks import with_source
 from mcjax_launch.console.collapse import Collapse
-from mcjax_launch.console.noise_filter import NoiseFilter
 from mcjax_launch.console.pieces import Lines, Piece, Stream, make_lines
 from mcjax_launch.console.renderers import Live, Plain
 from mcjax_launch.console.unfinished import UnfinishedLines
-from mcjax_launch.diagnosis import program_code
-from mcjax_launch.diagnosis.snapshots import Stack, format_stacks
 from mcjax_launch.errors import LaunchError
+from mcjax_launch.explain import program_code
+from mcjax_launch.explain.jax_messages import known_errors, line_classifier, lost_peer, tracebacks
+from mcjax_launch.explain.noise_filter import NoiseFilter
+from mcjax_launch.explain.snapshots import format_stacks
 from mcjax_launch.features.preload.agent.import_server import Importer
 from mcjax_launch.hook import spmd_program
-from mcjax_launch.jax_messages import known_errors, line_classifier, lost_peer, tracebacks
 from mcjax_launch.job import hosts, placeholders
+from mcjax_launch.journal.facts import Stack
+from mcjax_launch.journal.rank_run import Verdict
+from mcjax_launch.journal.tails import Tails
 from mcjax_launch.ranks import parse_ranges
-from mcjax_launch.runs.rank_run import Verdict
-from mcjax_launch.runs.tails import Tails
 from mcjax_launch.schedulers.slurm import parse_gpus
 from mcjax_launch.wire import frames
 from mcjax_launch.wire.codec import Malformed, Message
@@ -209,9 +210,9 @@ def test_patterns_in_the_source_are_found() -> None:
     found = {where.partition(":")[0] for where, _, _ in uses()}
     assert len(USES) > 70
     assert {
-        "diagnosis/program_code.py",
+        "explain/program_code.py",
         "agent/system/out_of_memory.py",
-        "runs/tails.py",
+        "journal/tails.py",
     } <= found
 
 

@@ -3,15 +3,16 @@
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
-from mcjax_launch.diagnosis.summary import format_duration
 from mcjax_launch.features.compile_once.messages import Awaits, NoCache, Obtained, ShareCompiled
+from mcjax_launch.journal.facts import AwaitsCompilation, ProgramObtained
+from mcjax_launch.journal.words import format_duration
 from mcjax_launch.launcher.part import LauncherPart
 from mcjax_launch.ranks import format_count
 from mcjax_launch.wire.messages import FromHook
 
 if TYPE_CHECKING:
-    from mcjax_launch.diagnosis.summary import Summary
     from mcjax_launch.job.plan import Plan, Rank
+    from mcjax_launch.journal.summary import Summary
     from mcjax_launch.transport.connection import AgentConnection
     from mcjax_launch.wire.frames import Raw
     from mcjax_launch.wire.messages import ToAgent, ToLauncher
@@ -39,9 +40,9 @@ class CompilationCounter(LauncherPart):
                     "kept only for this job"
                 )
             case FromHook(rank=rank, message=Obtained(is_loaded, seconds)):
-                self.launcher.state.ranks[rank].compilations.count_obtained(is_loaded, seconds)
+                self.launcher.journal.append(ProgramObtained(rank, is_loaded, seconds))
             case FromHook(rank=rank, message=Awaits(other)):
-                self.launcher.state.ranks[rank].compilations.awaits = other
+                self.launcher.journal.append(AwaitsCompilation(rank, other))
 
     def on_summary(self, summary: "Summary", *, last: bool) -> None:
         """Report with -v what was compiled and loaded, and the time saved."""

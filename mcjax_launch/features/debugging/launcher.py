@@ -20,9 +20,10 @@ from mcjax_launch.features.debugging.messages import (
 from mcjax_launch.features.debugging.turns import StoppedDebugger, Turns
 from mcjax_launch.features.debugging.user_terminal import UserTerminal, is_in_background
 from mcjax_launch.job.plan import Plan, Rank
+from mcjax_launch.journal.facts import DebuggingBegan, DebuggingEnded
+from mcjax_launch.journal.stop_reasons import quit_debugger
 from mcjax_launch.launcher.part import DebuggerDisplay, JobLauncher, LauncherPart
 from mcjax_launch.ranks import format_ranks
-from mcjax_launch.runs.stop_reasons import quit_debugger
 from mcjax_launch.transport.connection import AgentConnection
 from mcjax_launch.wire.address import LOOPBACK, join_address
 from mcjax_launch.wire.frames import Raw
@@ -82,7 +83,7 @@ class Debugging(LauncherPart, DebuggerDisplay):
         """Pause the job's time limits with --debugpy, because the ranks wait for a debugger."""
         port = self.launcher.job.debugpy
         if port is not None:
-            self._state.pause.begin(now)
+            self.launcher.journal.append(DebuggingBegan())
             self._console.note(format_ide_wait(plan, port))
 
     # --- messages and output of debuggers ---
@@ -193,7 +194,7 @@ class Debugging(LauncherPart, DebuggerDisplay):
 
     def _grant(self, stopped: StoppedDebugger, now: float, *, again: bool = False) -> None:
         """Give a debugger the terminal; `again`: it had it before a step."""
-        self._state.pause.begin(now)
+        self.launcher.journal.append(DebuggingBegan())
         self._lend(stopped)
         self._answer(stopped, again=again)
 
@@ -241,8 +242,7 @@ class Debugging(LauncherPart, DebuggerDisplay):
         if self._terminal is not None:
             self._terminal.reclaim()
         self._console.release()
-        self._state.pause.end(now)
-        self._state.activity.active_at = self._state.activity.heard_at = now
+        self.launcher.journal.append(DebuggingEnded())
 
     def _on_output_written(self) -> None:
         for link, count in self._unwritten.items():

@@ -7,6 +7,7 @@ from mcjax_launch.features.liveness.messages import (
     MainThreadsPolled,
     PollMainThreads,
 )
+from mcjax_launch.journal.facts import Polled
 from mcjax_launch.launcher.part import LauncherPart
 from mcjax_launch.wire.messages import FromHook
 from mcjax_launch.wire.timers import scale_time
@@ -59,7 +60,7 @@ class MainThreadPolls(LauncherPart):
             case _ if self._state.ending:
                 return
             case MainThreadsPolled(ranks):
-                self._state.record_question(ranks, now)
+                self.launcher.journal.append(Polled(ranks))
             case FromHook(rank=rank, message=MainThreadRuns()):
                 self._state.ranks[rank].main_thread.silent_since = None
 

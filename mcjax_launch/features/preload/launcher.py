@@ -2,9 +2,6 @@
 
 from collections.abc import Iterable, Sequence
 
-from mcjax_launch.diagnosis.announcer import AFTER_S
-from mcjax_launch.diagnosis.findings.importing import under_way
-from mcjax_launch.diagnosis.view import View
 from mcjax_launch.features.preload.choice import AUTO, LIBRARIES, MODULES, find_obstacle
 from mcjax_launch.features.preload.messages import (
     Importing,
@@ -14,11 +11,16 @@ from mcjax_launch.features.preload.messages import (
     StartedAfresh,
 )
 from mcjax_launch.job.plan import Plan, Rank
+from mcjax_launch.journal import facts, optional
 from mcjax_launch.launcher.part import JobLauncher, LauncherPart
 from mcjax_launch.ranks import format_ranks
 from mcjax_launch.transport.connection import AgentConnection
 from mcjax_launch.wire.frames import Raw
 from mcjax_launch.wire.messages import FromHook, ToAgent, ToLauncher
+from mcjax_launch.wire.timers import scale_time
+
+# Seconds after which an import that is still under way is reported.
+_LONG_S = scale_time(30.0)
 
 
 class PreloadNotes(LauncherPart):
@@ -50,9 +52,9 @@ class PreloadNotes(LauncherPart):
         """Report an import, forked ranks, ranks started afresh, or a variable set too late."""
         host = link.host.name
         if isinstance(message, Importing):
-            self._state.record_import(host, message.module, now)
+            self.launcher.journal.append(facts.ImportBegan(host, message.module))
             if self.deadline is None:
-                self.deadline = now + AFTER_S
+                self.deadline = now + _LONG_S
         elif isinstance(message, Preloaded):
             how = f"after importing {','.join(self._modules)} in {message.seconds:.2f} s"
             why = f" ({message.why})" if message.why else ""
@@ -75,8 +77,9 @@ class PreloadNotes(LauncherPart):
         if self.deadline is None or now < self.deadline:
             return
         self.deadline = None
-        for found in under_way(View(self._state, now)):
-            self._note(f"--preload: still {found.words}; Ctrl-\\ shows where")
+        imports = optional.load("explain.findings.importing")
+        for words in imports.describe_imports(self._state, now) if imports else ():
+            self._note(f"--preload: still {words}; Ctrl-\\ shows where")
 
 
 def describe_fresh_start(message: StartedAfresh, host: str, num_ranks: int) -> str:

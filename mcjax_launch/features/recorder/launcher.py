@@ -7,7 +7,6 @@ from binascii import a2b_base64
 from collections import defaultdict
 from typing import TYPE_CHECKING
 
-from mcjax_launch.diagnosis.view import Fact
 from mcjax_launch.features.recorder.messages import (
     AskText,
     AskTime,
@@ -18,12 +17,14 @@ from mcjax_launch.features.recorder.messages import (
     Recorded,
     RecordedSequence,
 )
+from mcjax_launch.journal import optional
+from mcjax_launch.journal.facts import CameLate, CountsDue, ProgramsCounted, ProgramsDiffer
+from mcjax_launch.journal.programs import format_title
+from mcjax_launch.journal.rank_run import RankRun
+from mcjax_launch.journal.sequences import MeshSequence, ProgramName, ProgramSequences
+from mcjax_launch.journal.stop_reasons import StopReason, diverged
 from mcjax_launch.launcher.part import JobLauncher, LauncherPart
 from mcjax_launch.ranks import format_ranks
-from mcjax_launch.runs.programs import format_title
-from mcjax_launch.runs.rank_run import RankRun
-from mcjax_launch.runs.sequences import MeshSequence, ProgramName, ProgramSequences
-from mcjax_launch.runs.stop_reasons import StopReason, diverged
 from mcjax_launch.wire.hook_messages import Program
 from mcjax_launch.wire.messages import Exited, FromHook
 
@@ -38,6 +39,8 @@ if TYPE_CHECKING:
 _LAST_S = 1.2
 # Seconds for which a difference must stand, and then to wait for the code of programs.
 _STANDS_S, _TEXT_S = 1.0, 1.0
+# Without `explain/` there are no better words.
+_DIFFER = "the ranks have run different programs"
 # Seconds between two events with counts.
 _EVENTS_S = 9.0
 # Seconds after which a host is asked for its time again, because clocks drift.
@@ -119,15 +122,17 @@ class SequenceComparison(LauncherPart):
                 self._report_counts(now)
         self._look(now)
 
-    def on_rank_message(self, message: FromHook | Exited, now: float) -> None:
-        """Record the name of a program; look again when a rank has ended."""
-        if isinstance(message, Exited):
-            self._look(now)
-        elif isinstance(message.message, Program):
-            program = message.message
+    def on_exited(self, exited: Exited, at: float) -> None:
+        """Look again when a rank has ended."""
+        self._look(at)
+
+    def on_from_hook(self, told: FromHook, at: float) -> None:
+        """Record the name of a program."""
+        if isinstance(told.message, Program):
+            program = told.message
             name = ProgramName(format_title(program.name), program.where)
             self._sequences.names.record(program.identity, name)
-            self._ask_alike(name, message.rank, program.identity, now)
+            self._ask_alike(name, told.rank, program.identity, at)
 
     def expire(self, now: float) -> None:
         """Look for differences, if it is time."""
@@ -159,7 +164,8 @@ class SequenceComparison(LauncherPart):
         mesh.add(entries.rank, entries.first, programs, entries.begun, now)
         if ahead_s is not None:
             self._record_times(mesh, entries.rank, _list_times(entries, programs, ahead_s), now)
-        self._state.record_programs(entries.rank, self._sequences.count(entries.rank), now)
+        total = self._sequences.count(entries.rank)
+        self.launcher.journal.append(ProgramsCounted(entries.rank, total))
 
     def _record_times(
         self, mesh: MeshSequence, rank: int, times: "Iterable[tuple[int, int, float]]", now: float
@@ -171,7 +177,7 @@ class SequenceComparison(LauncherPart):
         known = len(arrivals.slow)
         arrivals.add(rank, times)
         if len(arrivals.slow) > known:
-            self.launcher.parts.load_explanations().on_fact(Fact.ARRIVAL, now)
+            self._explain(CameLate())
 
     # --- differences ---
 
@@ -206,17 +212,20 @@ class SequenceComparison(LauncherPart):
         if self.launcher.job.verify_spmd:
             self._end_job()
         else:
-            self.launcher.parts.load_explanations().on_fact(Fact.SEQUENCE, now)
+            self._explain(ProgramsDiffer())
+
+    def _explain(self, fact: CameLate | ProgramsDiffer) -> None:
+        self.launcher.parts.load_explanations()  # which read it
+        self.launcher.journal.append(fact)
 
     def _end_job(self) -> None:
         """End the job for its differences, or add what has become known to the reason."""
-        from mcjax_launch.diagnosis.differences import describe_differences
-
-        stop = diverged(describe_differences(self._sequences))
+        words = optional.load("explain.differences")
+        stop = diverged(words.describe_differences(self._sequences) if words else [_DIFFER])
         if self._stop is None:
             self.launcher.perform(self.launcher.policy.on_limit(stop))
         elif stop != self._stop:
-            self._state.stop = stop
+            self.launcher.journal.append(stop)
         if self._state.stop is stop:
             self._stop = stop
 
@@ -262,17 +271,9 @@ class SequenceComparison(LauncherPart):
 
     def _report_counts(self, now: float) -> None:
         """Report how many programs ranks have run, for --events, if it is time."""
-        events = self.launcher.events
-        if events.is_read and now >= self._event_at + _EVENTS_S:
+        if self.launcher.events.is_read and now >= self._event_at + _EVENTS_S:
             self._event_at = now
-            events.report("programs", ranks=self._list_counts(now))
-
-    def _list_counts(self, now: float) -> list[dict[str, object]]:
-        return [
-            {"rank": rank, "count": run.programs.total, "per_s": run.programs.compute_rate(now)}
-            for rank, run in self._state.ranks.items()
-            if run.programs.total
-        ]
+            self.launcher.journal.append(CountsDue())
 
 
 def _has_ended(run: RankRun, now: float) -> bool:

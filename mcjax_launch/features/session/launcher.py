@@ -20,17 +20,17 @@ from mcjax_launch.features.session.messages import (
     Waiting,
 )
 from mcjax_launch.job.plan import Plan
+from mcjax_launch.journal import optional, stop_reasons
+from mcjax_launch.journal.facts import CallsChanged
 from mcjax_launch.launcher.part import JobLauncher, LauncherPart
 from mcjax_launch.machine.loop import READ
-from mcjax_launch.runs import stop_reasons
-from mcjax_launch.runs.rank_run import BUSY
 from mcjax_launch.transport.connection import AgentConnection
 from mcjax_launch.wire import frames
 from mcjax_launch.wire.messages import Exited, FromHook, RequestUsage, ToLauncher
 from mcjax_launch.wire.timers import scale_time
 
 if TYPE_CHECKING:
-    from mcjax_launch.diagnosis.snapshots import RankSnapshot, Stack
+    from mcjax_launch.journal.facts import Stack
 
 # With more unwritten bytes than this the agents send nothing more.
 _MOST_QUEUED = 1 << 20
@@ -113,10 +113,10 @@ class ClientCalls(LauncherPart):
         for link in self.launcher.links:
             link.supply(call.iterate_frames(), call.order)
 
-    def on_rank_message(self, message: FromHook | Exited, now: float) -> None:
+    def on_exited(self, exited: Exited, at: float) -> None:
         """End the job if a rank has left it although calls may follow."""
-        if isinstance(message, Exited) and message.status == 0 and not self._ends:
-            self.launcher.stop(stop_reasons.left(message.rank))
+        if exited.status == 0 and not self._ends:
+            self.launcher.stop(stop_reasons.left(exited.rank))
 
     # --- ranks that wait ---
 
@@ -134,21 +134,14 @@ class ClientCalls(LauncherPart):
             self.launcher.stacks.request(self.launcher.links, self._report_waiting)
 
     def _report_waiting(self, stacks: list[Stack]) -> None:
-        from mcjax_launch.diagnosis.snapshots import make_snapshots
-
-        found = {
-            rank: str(seen.reached) if seen.reached.waits_for_others else seen.blocked_at
-            for rank, seen in make_snapshots(self.launcher.state, stacks).items()
-            if _waits(seen)
-        }
+        snapshots = optional.load("explain.snapshots")
+        found = snapshots.find_waiting_ranks(self.launcher.state, stacks) if snapshots else {}
         waiting = Waiting(tuple(sorted(found)), tuple(dict.fromkeys(found.values())))
         self.launcher.events.values.write((frames.encode_message(waiting),))
 
     def _record_change(self) -> None:
         """Record whether ranks make a call: ranks that wait for one do not hang."""
-        activity = self.launcher.state.activity
-        activity.is_idle = not self._making and not self._ends
-        activity.record_call(time.monotonic())
+        self.launcher.journal.append(CallsChanged(not self._making and not self._ends))
 
     # --- to the client ---
 
@@ -192,15 +185,6 @@ class ClientCalls(LauncherPart):
         self.launcher.events.values.write(self._held)
         if (calls := self.launcher.events.calls) is not None:
             self.launcher.front.loop.forget(calls.fileno())
-
-
-def _waits(seen: RankSnapshot) -> bool:
-    """Return whether a rank waits for others in JAX; it may be about to go on."""
-    if seen.reached.waits_for_others:
-        return True
-    run = seen.run
-    computes = (run.usage.share or 0.0) > BUSY and not run.compilations.on_accelerator
-    return seen.is_blocked_by_jax and not computes and not run.compilations.under_way
 
 
 PART = ClientCalls

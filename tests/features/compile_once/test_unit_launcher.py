@@ -7,7 +7,7 @@ import pytest
 
 from mcjax_launch.features.compile_once.launcher import CompilationCounter
 from mcjax_launch.features.compile_once.messages import ShareCompiled
-from mcjax_launch.runs.rank_run import Compilations
+from mcjax_launch.journal.rank_run import Compilations
 from mcjax_launch.wire.hook_messages import Compiling
 
 ALONE = "each rank has compiled its own programs"

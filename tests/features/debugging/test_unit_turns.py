@@ -4,12 +4,12 @@ from records import run_of
 
 from mcjax_launch.cli.command import command
 from mcjax_launch.cli.words import divide_words
-from mcjax_launch.diagnosis.announcer import Announcer
+from mcjax_launch.explain.announcer import Announcer
+from mcjax_launch.explain.hang_watch import HangWatch
 from mcjax_launch.features.debugging.turns import STEP_S, StoppedDebugger, Turns
 from mcjax_launch.job.job import Job
-from mcjax_launch.launcher.hang_watch import HangWatch
+from mcjax_launch.journal.state import RunState
 from mcjax_launch.launcher.time_limits import TimeLimits
-from mcjax_launch.runs.state import RunState
 
 FIRST, SECOND, THIRD = (StoppedDebugger(rank, 10 + rank, "a.py:1") for rank in range(3))
 

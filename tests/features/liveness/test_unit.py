@@ -4,7 +4,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from records import run_of, say
+from records import Clock, journal_of, run_of, say
 
 from mcjax_launch.features.liveness import agent as asking
 from mcjax_launch.features.liveness.launcher import MainThreadPolls
@@ -59,14 +59,16 @@ def test_ranks_on_accelerators_are_polled_without_a_status_line(
     state, sent, now = run_of(2, joins=True), list[float](), 0.0
     say(state, 1, Compiling("jit_f", "", platform), 0.0)
     say(state, 1, Compiled(), 0.0)
+    clock = Clock()
     launcher: Any = SimpleNamespace(
         state=state,
+        journal=journal_of(state, clock),
         job=SimpleNamespace(stall_timeout=stall_timeout),
         pool=SimpleNamespace(send_all=lambda message: sent.append(now)),
     )
     part, link = MainThreadPolls(launcher), None
     while (deadline := part.deadline) is not None and deadline <= 10.0:
-        now = deadline
+        now = clock.now = deadline
         part.expire(now)
         part.on_message(link, MainThreadsPolled((0, 1)), now)  # type: ignore[arg-type]
         if now < 5.0:

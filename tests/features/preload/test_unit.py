@@ -5,7 +5,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from records import run_of
+from records import Clock, journal_of, run_of
 
 from mcjax_launch.features.preload.agent.program import Unsuited, find_library
 from mcjax_launch.features.preload.choice import LIBRARIES
@@ -112,9 +112,13 @@ def test_long_import_is_reported_once() -> None:
     notes: list[str] = []
     job = SimpleNamespace(preload=("abc", "mine"))
     console = SimpleNamespace(note=notes.append, show_detail=None)
-    launcher: Any = SimpleNamespace(job=job, state=run_of(2), console=console)
+    state, clock = run_of(2), Clock()
+    launcher: Any = SimpleNamespace(
+        job=job, state=state, console=console, journal=journal_of(state, clock)
+    )
     part, link = PreloadNotes(launcher), SimpleNamespace(host=SimpleNamespace(name="h"))
     for now in map(float, range(100)):
+        clock.now = now
         if module := {10.0: "abc", 35.0: "mine"}.get(now):
             part.on_message(link, Importing(module), now)  # type: ignore[arg-type]
         part.expire(now)

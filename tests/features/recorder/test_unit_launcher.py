@@ -9,9 +9,8 @@ from typing import Any
 
 import pytest
 from fakes import Connection
-from records import run_of, say
+from records import journal_of, run_of, say
 
-from mcjax_launch.diagnosis.view import Fact
 from mcjax_launch.features.recorder.launcher import SequenceComparison
 from mcjax_launch.features.recorder.messages import (
     AskText,
@@ -23,7 +22,8 @@ from mcjax_launch.features.recorder.messages import (
     Recorded,
     RecordedSequence,
 )
-from mcjax_launch.runs.stop_reasons import interrupted
+from mcjax_launch.journal.facts import CameLate, CountsDue, ProgramsDiffer
+from mcjax_launch.journal.stop_reasons import interrupted
 from mcjax_launch.wire.hook_messages import Leaving, Program
 from mcjax_launch.wire.messages import FromHook
 
@@ -37,33 +37,41 @@ class Job:
     def __init__(self, ranks: int, hosts: int = 1, *, verify_spmd: bool = False) -> None:
         self.state = run_of(ranks, joins=True)
         self.details: list[str] = []
-        self.facts: list[Fact] = []
+        self.facts: list[object] = []
         self.stops: list[Any] = []
         self.events: list[object] = []
         self.links = [Connection() for _ in range(hosts)]
-        explanations = SimpleNamespace(on_fact=lambda fact, now: self.facts.append(fact))
         self.launcher: Any = SimpleNamespace(
             state=self.state,
             job=SimpleNamespace(verify_spmd=verify_spmd, is_looked_at=True, num_hosts=1),
             links=self.links,
             console=SimpleNamespace(show_detail=self.details.append),
-            events=SimpleNamespace(
-                is_read=True, report=lambda kind, ranks: self.events.append(ranks)
-            ),
-            parts=SimpleNamespace(load_explanations=lambda: explanations),
+            events=SimpleNamespace(is_read=True),
+            journal=journal_of(self.state),
+            parts=SimpleNamespace(load_explanations=lambda: None),
             policy=SimpleNamespace(on_limit=lambda stop: stop),
             perform=self.stop,
         )
+        self.launcher.journal.add_to_attempt(self)
         self.part = SequenceComparison(self.launcher)
         for rank in range(ranks):
             self.says(rank, RecordedSequence(KEY, "cpu", None, None))
         for name in "fu":
             program = Program(f"jit_{name}", ord(name), None, (), "t.py:1")
-            self.part.on_rank_message(FromHook(0, program), NOW)
+            self.part.on_from_hook(FromHook(0, program), NOW)
+
+    def on_programs_differ(self, fact: ProgramsDiffer, at: float) -> None:
+        self.facts.append(fact)
+
+    def on_came_late(self, fact: CameLate, at: float) -> None:
+        self.facts.append(fact)
+
+    def on_counts_due(self, fact: CountsDue, at: float) -> None:
+        self.events.append(fact)
 
     def stop(self, stop: Any) -> None:
         self.stops.append(stop)
-        self.state.record_stop(stop, NOW)
+        self.state.on_stop_reason(stop, NOW)
 
     def link(self, number: int) -> Any:
         return self.links[number]
@@ -94,7 +102,7 @@ def test_difference_is_a_fact_or_the_end_of_the_job() -> None:
             job.ran(rank, programs)
         assert (job.facts, job.stops) == ([], [])  # more may show of which kind it is
         job.wait(3)
-        assert job.facts == ([] if verify_spmd else [Fact.SEQUENCE])
+        assert job.facts == ([] if verify_spmd else [ProgramsDiffer()])
         assert [stop.status for stop in job.stops] == [1] * verify_spmd
         job.ran(0, "fu", NOW + 4)
         assert len(job.facts) + len(job.stops) == 1
@@ -102,7 +110,7 @@ def test_difference_is_a_fact_or_the_end_of_the_job() -> None:
 
 def test_ending_job_is_not_compared() -> None:
     job = Job(2)
-    job.state.record_stop(interrupted(signal.SIGINT), NOW)
+    job.state.on_stop_reason(interrupted(signal.SIGINT), NOW)
     job.ran(0, "fuf")
     job.ran(1, "fuu")
     job.wait(5)
@@ -140,7 +148,7 @@ def test_rank_has_ended_when_its_last_programs_must_have_come() -> None:
     job.wait(1)
     assert job.facts == []
     job.wait(4)
-    assert job.facts == [Fact.SEQUENCE]
+    assert job.facts == [ProgramsDiffer()]
 
 
 def test_code_of_programs_that_differ_is_asked_for() -> None:

@@ -5,8 +5,8 @@ import random
 
 import pytest
 
-from mcjax_launch.diagnosis.differences import describe_differences
-from mcjax_launch.runs.sequences import MeshSequence, ProgramName, ProgramSequences
+from mcjax_launch.explain.differences import describe_differences
+from mcjax_launch.journal.sequences import MeshSequence, ProgramName, ProgramSequences
 
 LINES = {
     "f": "jit(forward) at train.py:12",

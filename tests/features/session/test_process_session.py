@@ -20,9 +20,9 @@ from remote import FAKE_SSH
 
 import mcjax_launch
 from mcjax_launch import CallFailed, JobFailed, LaunchError
-from mcjax_launch.api import call_progress
-from mcjax_launch.api.calls import CallChannel
 from mcjax_launch.console.collapse import MOMENT_S
+from mcjax_launch.python import call_progress
+from mcjax_launch.python.calls import CallChannel
 
 pytestmark = pytest.mark.usefixtures("called")
 

@@ -14,10 +14,7 @@ import pytest
 from records import run_of
 
 from mcjax_launch.agent.system import system
-from mcjax_launch.api.call_failed import CallFailed, RankError, describe_errors
-from mcjax_launch.api.call_progress import CallProgress, Due
-from mcjax_launch.api.values import Answer, RankValues
-from mcjax_launch.diagnosis.snapshots import Stack, make_snapshots
+from mcjax_launch.explain.snapshots import make_snapshots
 from mcjax_launch.features.session import agent
 from mcjax_launch.features.session.launcher import ClientCalls
 from mcjax_launch.features.session.messages import (
@@ -33,9 +30,13 @@ from mcjax_launch.features.session.messages import (
     list_sizes,
     pickle_in_parts,
 )
+from mcjax_launch.journal.facts import Stack
+from mcjax_launch.journal.rank_run import RankRun
+from mcjax_launch.journal.state import RunState
 from mcjax_launch.machine.loop import Loop
-from mcjax_launch.runs.rank_run import RankRun
-from mcjax_launch.runs.state import RunState
+from mcjax_launch.python.call_failed import CallFailed, RankError, describe_errors
+from mcjax_launch.python.call_progress import CallProgress, Due
+from mcjax_launch.python.values import Answer, RankValues
 from mcjax_launch.wire import frames
 from mcjax_launch.wire.hook_messages import HookMessage
 from mcjax_launch.wire.messages import FromHook, Refused, Started

@@ -1,0 +1,111 @@
+"""Words for the differences between the programs that ranks have run; pure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from mcjax_launch.explain.program_code import find_code_differences, parse_code
+from mcjax_launch.journal.sequences import (
+    Deviation,
+    DeviationKind,
+    Difference,
+    ProgramName,
+    ProgramSequences,
+)
+from mcjax_launch.ranks import format_count, format_ranks
+
+#: Advice for a job in which a rank has finished and another one has not.
+OTHER_STEPS = (
+    "the ranks do not take the same number of steps: do they all have the same amount of data?"
+)
+_OF_A_SET = (
+    "; is this a loop over a set, or over os.listdir()? Loop over sorted(...) instead: its order "
+    "is the same in all ranks"
+)
+
+
+def describe_differences(sequences: ProgramSequences) -> list[str]:
+    """Return the lines on all differences of all meshes."""
+    return [
+        line
+        for difference in sequences.differences
+        for line in (*describe(sequences, difference), *describe_code(sequences, difference))
+    ]
+
+
+def describe(sequences: ProgramSequences, difference: Difference) -> list[str]:
+    """Return a line for each way in which ranks deviate from the usual program."""
+    usual = sequences.names[difference.identity]
+    return [
+        _describe_deviation(difference, found, usual, sequences.names[found.identity])
+        for found in difference.deviations
+    ]
+
+
+def describe_code(sequences: ProgramSequences, difference: Difference) -> list[str]:
+    """Return lines on how the code of programs differs, as far as it is known."""
+    programs = {
+        identity: (format_ranks(ranks), parse_code(text))
+        for identity, ranks in difference.other_code.items()
+        if (text := sequences.texts.get(identity))
+    }
+    usual = programs.pop(difference.identity, None)
+    if usual is None:
+        return []
+    lines: dict[tuple[str, str], list[str]] = {}
+    for ranks, code in programs.values():
+        for what, ours, theirs in find_code_differences(usual[1], code):
+            lines.setdefault((what, ours), []).append(f"{ranks}: {theirs}")
+    return [
+        f"{what or 'they differ at'}: {usual[0]}: {ours} · {' · '.join(others)}"
+        for (what, ours), others in lines.items()
+    ]
+
+
+def find_cure(difference: Difference, usual: str) -> str:
+    """Return advice on a difference."""
+    if any(found.kind is DeviationKind.ENDED for found in difference.deviations):
+        return OTHER_STEPS
+    return usual
+
+
+def _describe_deviation(
+    difference: Difference, deviation: Deviation, usual: ProgramName, own: ProgramName
+) -> str:
+    others, who = format_ranks(difference.ranks), format_ranks(deviation.ranks)
+    here = f"program {difference.number:,} of this mesh"
+    skipped, extra = _format_more(deviation.skipped), _format_more(deviation.extra)
+    match deviation.kind:
+        case DeviationKind.SKIPPED:
+            return f"{who} skipped {usual}{skipped} ({here}): {others} ran it"
+        case DeviationKind.ENDED:
+            count = format_count(deviation.count, "program")
+            return f"{who} ended after {count} of this mesh: {others} began {usual}"
+        case DeviationKind.REPEATED:
+            return f"{who} repeated {own}{extra} ({here}): {others} ran {usual}"
+        case DeviationKind.SKIPPED_OR_REPEATED:
+            did = f"skipped {usual}{skipped}, or repeated {own}{extra}"
+            return f"{who} {did} ({here}): {others} ran {usual.title}"
+        case DeviationKind.EXTRA:
+            ran = f"{_inflect_pronoun(difference.ranks)} ran {usual}"
+            return f"{who} ran {own}{extra}, which {others} did not run ({here}): {ran}"
+        case DeviationKind.ORDER:
+            hint = _OF_A_SET if own.where == usual.where else ""
+            return f"{who} ran {own} where {others} ran {usual} ({here}): another order{hint}"
+        case DeviationKind.COUNT:
+            more = "more" if deviation.count > 0 else "fewer"
+            times = format_count(abs(deviation.count), "time")
+            return f"{who} ran {usual} {times} {more} than {others}"
+        case DeviationKind.OTHER | DeviationKind.UNCLEAR if own.title == usual.title:
+            return f"{who} ran another {own} than {others} ({here})"
+        case _:
+            return f"{who} ran {own} in place of {usual} ({here}), which {others} ran"
+
+
+def _inflect_pronoun(ranks: Sequence[int]) -> str:
+    return "they" if len(ranks) > 1 else "it"
+
+
+def _format_more(count: int) -> str:
+    """Return words for the programs after the first of `count`."""
+    return f" and {format_count(count - 1, 'more program')}" if count > 1 else ""

@@ -1,0 +1,104 @@
+"""Rules on exceptions that have not failed the program: in threads, callbacks, and logged ones."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from mcjax_launch.explain.jax_messages.tracebacks import Traceback, find_tracebacks
+from mcjax_launch.explain.view import View
+from mcjax_launch.explain.waits.wait import find_wait
+from mcjax_launch.journal.facts import Finding
+from mcjax_launch.journal.headline import extract_headline, shorten_line
+from mcjax_launch.journal.rank_run import ErrorReport, RankRun, Stage
+from mcjax_launch.wire.hook_messages import Raised, UnhandledError
+from mcjax_launch.wire.source_lines import format_path, is_users
+from mcjax_launch.wording import format_rough_duration
+
+# At most this many are printed, the latest of each rank.
+_MOST = 4
+
+
+def unhandled_errors(view: View) -> Iterator[Finding]:
+    """Find unhandled exceptions: first the culprit's, then those of late ranks."""
+    runs = view.runs
+    if not any(run.unhandled_errors for run in runs):
+        return
+    wait = find_wait(view)
+    late = wait.late if wait is not None else ()
+    errors = (
+        (run, lost)
+        for run in sorted(
+            runs, key=lambda run: (run is not view.culprit, run.process_id not in late)
+        )
+        for lost in sorted(run.unhandled_errors, key=lambda lost: -lost.at)[:_MOST]
+    )
+    untold = [(run, lost) for run, lost in errors if not mentions(lost.error, view.said)]
+    for run, lost in untold[:_MOST]:
+        words = f"rank {run.process_id}'s {_describe_error(view, lost)}"
+        yield Finding(("error", run.process_id, lost.at), words, (run.process_id,))
+
+
+def mentions(error: UnhandledError, said: str) -> bool:
+    """Return whether printed text already contains an unhandled exception's line or message."""
+    raised, line = error.raised, extract_headline(error.raised)
+    if not error.callback:
+        return line in said
+    return (line.partition(": ")[2] or raised.exception) in said  # JAX's own, with that message
+
+
+def failed_callback(view: View) -> Iterator[Finding]:
+    """Find a rank that has not failed itself, but whose callback raised an exception."""
+    for run in view.runs:
+        failed = [lost.error for lost in run.unhandled_errors if lost.error.callback]
+        if failed and not run.failed:
+            name, error = view.format_ranks([run.process_id]), failed[-1]
+            words = f"{name} raised in its {error.callback}: {_format_exception(error.raised)}"
+            yield Finding("failed callback", words, (run.process_id,))
+            return
+
+
+def logged_errors(view: View) -> Iterator[Finding]:
+    """Find exceptions that ranks logged before they finished, while other ranks needed them."""
+    wait = find_wait(view)
+    late = wait.late if wait is not None else ()
+    finished = [
+        run
+        for run in view.runs
+        if run.status == 0 or (run.stage is Stage.LEAVING and not run.failed)
+    ]
+    logged = [(run, last) for run in finished if (last := _find_logged(view, run)) is not None]
+    needed = view.state.differs or any(last.is_victims for _, last in logged)
+    for run, last in logged:
+        is_needed = needed or run is view.culprit or run.process_id in late
+        if is_needed and not last.is_victims:
+            who = view.format_ranks([run.process_id])
+            words = f"{who} logged {_format_traceback(last)}, and finished"
+            yield Finding(("logged", run.process_id), words, (run.process_id,))
+
+
+def _find_logged(view: View, run: RankRun) -> Traceback | None:
+    """Return the last traceback that a rank has printed; None if there is none."""
+    printed = run.stderr or view.state.tails.get_tails(run.process_id)[1]
+    found = find_tracebacks(printed.encode("utf-8", "replace") + b"\n")
+    return next((each for each in reversed(found) if each.is_over and each.text), None)
+
+
+def _format_traceback(traceback: Traceback) -> str:
+    """Return a traceback's exception, with the user's line that raised it if known."""
+    calls = (call for call in reversed(traceback.frames) if is_users(call[0]))
+    file, frame = next(calls, ("", b""))
+    number = frame.decode("utf-8", "replace").rpartition(", line ")[2].partition(",")[0]
+    return shorten_line(traceback.text) + (f", at {format_path(file)}:{number}" if file else "")
+
+
+def _describe_error(view: View, lost: ErrorReport) -> str:
+    error = lost.error
+    thread = error.callback or (f"thread {error.thread}" if error.thread else "a thread")
+    did = "failed" if error.callback else "ended"
+    ago = "before" if view.first is not None else "ago"
+    when = f"{format_rough_duration(max(view.now - lost.at, 0.0))} {ago}"
+    return f"{thread} {did} {when}: {_format_exception(error.raised)}"
+
+
+def _format_exception(raised: Raised) -> str:
+    return extract_headline(raised) + (f", at {raised.where}" if raised.where else "")

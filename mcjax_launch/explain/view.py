@@ -1,0 +1,198 @@
+"""The input of rules, a view of the job at one moment, and their output, findings; pure."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from enum import Flag, auto
+from functools import cached_property
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from mcjax_launch.journal.rank_run import RankRun, Stage, Verdict
+from mcjax_launch.journal.state import RunState
+from mcjax_launch.ranks import format_ranks
+from mcjax_launch.wire.hook_messages import Joining
+from mcjax_launch.wire.value import Value
+
+if TYPE_CHECKING:
+    from mcjax_launch.journal.facts import Stack
+
+T = TypeVar("T")
+_MOST_HOSTS = 3
+
+
+class Occasion(Flag):
+    """An occasion at which rules are called."""
+
+    NOTE = auto()  # something has become known
+    HANG = auto()  # ranks have stood still for long, and their positions are known
+    LIMIT = auto()  # a limit has been reached, or the user asks for the stacks
+    DEATH = auto()  # the rank that failed first is a victim, or may be
+    SUMMARY = auto()  # a rank has failed; the root cause is known
+    END = auto()  # all ranks have ended, and none has failed
+    OVER = auto()  # the summary of a run that no rank's failure ended has been printed
+
+
+class Fact(Flag):
+    """A kind of new fact; a rule for notes is called only when one of its facts is new."""
+
+    NOTHING = 0
+    JAX = auto()  # a rank has imported jax, compiles, or could not join
+    CALL = auto()  # a rank calls initialize()
+    BELOW = auto()  # a process below a rank calls initialize()
+    BACKEND = auto()  # a rank starts a backend
+    NUMBER = auto()  # the number of a rank's process on a backend
+    END = auto()  # a rank's process has ended
+    TESTS = auto()  # pytest is about to run tests in a rank
+    SEQUENCE = auto()  # ranks have run programs in another order
+    ARRIVAL = auto()  # a rank comes late to programs
+    GPU_MEMORY = auto()  # who holds a GPU's memory, after a rank has found none
+
+
+class Positions(Value):
+    """Positions of the ranks' main threads at one moment.
+
+    Args:
+        stacks: stacks of the main threads, or of all threads.
+        still: start time of each rank's standstill, in time.monotonic's seconds; ranks that have
+            moved are missing.
+        computing: ranks that use processors although their main threads stand still.
+        polling: ranks on accelerators whose main threads use processors.
+        idle_since: time of the latest program of each rank that has used no processor since. JAX
+            may wake a thread that waits for a program again and again, to look for signals.
+        is_whole: True if `stacks` has all threads, and no rank has used a processor.
+
+    """
+
+    stacks: Sequence[Stack]
+    still: Mapping[int, float]
+    computing: Collection[int] = ()
+    polling: Collection[int] = ()
+    idle_since: Mapping[int, float] = MappingProxyType({})
+    is_whole: bool = False
+
+
+class View:
+    """The job at one moment: the input of a rule.
+
+    Args:
+        state: state of the run.
+        now: current time, in time.monotonic's seconds.
+        positions: positions of the ranks; None if unknown.
+        first: the rank that failed first; None if no rank has failed.
+        culprit: the rank to blame for that failure; None if unknown.
+        said: the lines already printed about that failure.
+        moves: True if the job may be slow rather than hang.
+        uses_jax: True if the ranks are known to need initialize().
+
+    """
+
+    def __init__(
+        self,
+        state: RunState,
+        now: float,
+        positions: Positions | None = None,
+        first: RankRun | None = None,
+        *,
+        culprit: RankRun | None = None,
+        said: str = "",
+        moves: bool = False,
+        uses_jax: bool = False,
+    ) -> None:
+        self.state = state
+        self.now = now
+        self.positions = positions
+        self.first = first
+        self.culprit = culprit
+        self.said = said
+        self.moves = moves
+        self._uses_jax = uses_jax
+        self._results: dict[Callable[[View], Any], Any] = {}
+
+    @property
+    def uses_jax(self) -> bool:
+        """True if a running rank has called initialize(), or the ranks are known to need it."""
+        running = self.state.running
+        return self._uses_jax or any(run.membership.joining_at is not None for run in running)
+
+    @cached_property
+    def runs(self) -> list[RankRun]:
+        """The RankRuns of all ranks."""
+        return list(self.state.ranks.values())
+
+    def format_ranks(self, ranks: Collection[int]) -> str:
+        """Return ranks in words; in a job on several hosts with these ranks' hosts, if up to 3."""
+        hosts = sorted({self.state.ranks[rank].host for rank in ranks})
+        few = self.state.hosts > 1 and len(hosts) <= _MOST_HOSTS
+        return format_ranks(ranks) + (f" on {', '.join(hosts)}" if few else "")
+
+    def format_statement(self, ranks: Sequence[int], did: str) -> str:
+        """Return words such as "rank 1 did not join (nor did rank 2)"; `did` is the predicate."""
+        nor = f" (nor did {format_ranks(ranks[1:])})" if ranks[1:] else ""
+        return f"{self.format_ranks(ranks[:1])} {did}{nor}"
+
+    @cached_property
+    def stages(self) -> dict[int, Stage]:
+        """The stage of each rank."""
+        return {run.process_id: run.stage for run in self.runs}
+
+    @cached_property
+    def calls(self) -> list[tuple[RankRun, Joining]]:
+        """Ranks that have called initialize(), each with its latest call."""
+        calls = ((run, run.membership.call) for run in self.runs)
+        return [(run, call) for run, call in calls if call is not None]
+
+    @cached_property
+    def joining(self) -> list[RankRun]:
+        """The ranks that wait in initialize()."""
+        stages = self.stages
+        return [run for run in self.runs if stages[run.process_id] is Stage.JOINING]
+
+    @cached_property
+    def waiting(self) -> list[RankRun]:
+        """The ranks that wait in initialize() with the job's number of processes."""
+        size = self.state.num_processes
+        return [
+            run for run in self.joining if (c := run.membership.call) and c.num_processes == size
+        ]
+
+    def compute_once(self, compute: Callable[[View], T]) -> T:
+        """Return `compute(self)`; the result is kept, so the function is called only once."""
+        if compute not in self._results:
+            self.keep(compute, compute(self))
+        found: T = self._results[compute]
+        return found
+
+    def keep(self, compute: Callable[[View], T], result: T) -> None:
+        """Set the result that `compute_once` returns for a function."""
+        self._results[compute] = result
+
+    # --- after a failure ---
+
+    @cached_property
+    def failed(self) -> list[RankRun]:
+        """The failed ranks, in the order in which their failures became known."""
+        return sorted((run for run in self.runs if run.failed), key=lambda run: run.order)
+
+    @property
+    def failed_joining(self) -> bool:
+        """True if a failed rank had not joined the JAX job."""
+        return any(run.membership.joined_at is None for run in self.failed)
+
+    @cached_property
+    def failed_text(self) -> str:
+        """The last output of the failed ranks, with the texts of their exceptions."""
+        from mcjax_launch.explain.victims import get_failure_text
+
+        return "\n".join(map(get_failure_text, self.failed))
+
+    @cached_property
+    def gave_up(self) -> bool:
+        """True if the first failure was a timeout of that rank's wait for another rank."""
+        from mcjax_launch.explain.jax_messages.lost_peer import says_timed_out
+        from mcjax_launch.explain.victims import get_failure_text
+        from mcjax_launch.journal.verdict import determine_verdict
+
+        first = self.first
+        is_victim = first is not None and determine_verdict(first) is Verdict.VICTIM
+        return first is not None and is_victim and says_timed_out(get_failure_text(first))

@@ -1,0 +1,537 @@
+"""Programs that ranks have launched over each mesh, in order, and where ranks differ; pure.
+
+Each rank numbers the programs of a mesh from 1, and all ranks of the mesh must run the same ones in
+the same order. A rank that is behind differs from no other: ranks differ only if the next programs
+of two ranks are known, or one of these ranks has ended.
+"""
+
+from __future__ import annotations
+
+import math
+from array import array
+from collections import Counter
+from collections.abc import Collection, Sequence
+from enum import Enum, auto
+
+from mcjax_launch.journal.arrivals import ProgramArrivals
+from mcjax_launch.wire.value import Value
+
+# Programs before a difference that are kept.
+_KEPT = 64
+# Programs by which a rank can be behind: if there are more, it is not seen whether it runs them.
+_MOST_BEHIND = 1 << 20
+# A rank that ends so many programs before the others has run some that were not recorded.
+_MOST_UNSEEN = 256
+# Differences of a mesh that are told.
+_MOST_TOLD = 8
+# Programs that must be alike after a difference, if there are so many; at least; how far to search.
+_ALIKE, _LEAST_ALIKE, _FARTHEST = 200, 2, 13
+# Programs that may come in another order.
+_MOST_PERMUTED = 64
+
+
+class ProgramName(Value):
+    """A program's name, such as `jit(step)`, and the user's line that first ran it, "" if unknown.
+
+    Args:
+        title: name as JAX's users know it.
+        where: the line, as `file:line`.
+
+    """
+
+    title: str
+    where: str
+
+    def __str__(self) -> str:
+        """Return the name with its line."""
+        return f"{self.title} at {self.where}" if self.where else self.title
+
+
+_UNKNOWN = ProgramName("an unknown program", "")
+
+
+class DeviationKind(Enum):
+    """Kind of a deviation: what ranks did at a difference."""
+
+    UNCLEAR = auto()
+    SKIPPED = auto()
+    EXTRA = auto()  # programs that the other ranks do not run here
+    REPEATED = auto()
+    SKIPPED_OR_REPEATED = auto()  # in a loop, both may leave the same trace
+    ORDER = auto()  # the same programs in another order
+    OTHER = auto()  # another program in place of the others'
+    ENDED = auto()
+    COUNT = auto()  # more or fewer runs of a program, in threads
+
+
+class Deviation(Value):
+    """Deviation of some ranks at a difference of a mesh from what others ran.
+
+    Args:
+        ranks: these ranks.
+        kind: what they did.
+        identity: identity of the program that they ran; 0 if they have ended.
+        skipped, extra: number of programs that they skipped, and that they ran in addition.
+        count: number of the programs of these ranks; or by how many runs of a program they have
+            more than other ranks.
+
+    """
+
+    ranks: tuple[int, ...]
+    kind: DeviationKind
+    identity: int = 0
+    skipped: int = 0
+    extra: int = 0
+    count: int = 0
+
+
+class Difference(Value):
+    """Difference between the programs of a mesh's ranks.
+
+    Args:
+        number: number of the program in the sequence of most ranks, from 1.
+        identity: identity of the program that most ranks ran.
+        ranks: the ranks that ran it.
+        deviations: what the other ranks did.
+
+    """
+
+    number: int
+    identity: int
+    ranks: tuple[int, ...]
+    deviations: tuple[Deviation, ...]
+
+    @property
+    def other_code(self) -> dict[int, tuple[int, ...]]:
+        """The program of each group of ranks, by identity, if programs were replaced; else {}."""
+        others = {d.identity: d.ranks for d in self.deviations if d.kind is DeviationKind.OTHER}
+        return {self.identity: self.ranks, **others} if others else {}
+
+
+class Gap(Value):
+    """Program of a mesh that some of its ranks have begun, while the others have not.
+
+    Args:
+        number: number of the program in the mesh's sequence, from 1.
+        program: the program.
+        begun: the ranks that have begun it.
+        behind: the ranks whose latest program is the one before.
+        since: time of the latest report of those that have begun it, in time.monotonic's seconds.
+
+    """
+
+    number: int
+    program: ProgramName
+    begun: tuple[int, ...]
+    behind: tuple[int, ...]
+    since: float = 0.0
+
+
+class RankSequence:
+    """Programs of a rank in a mesh's sequence.
+
+    Attributes:
+        count: number of programs that the rank has launched.
+        programs: identities of those that are not compared yet.
+        begun: identity of the program that the rank is about to launch; 0 if unknown.
+        changed_at: time of the latest report, in time.monotonic's seconds.
+        counts: number of runs of each program, once the order of programs says nothing.
+
+    """
+
+    def __init__(self) -> None:
+        self.count = self.begun = 0
+        self.programs = array("I")
+        self.counts: Counter[int] = Counter()
+        self.changed_at = 0.0
+
+    @property
+    def next(self) -> int:
+        """Identity of the first program that is not compared yet; 0 if it is unknown."""
+        return self.programs[0] if self.programs else self.begun
+
+    @property
+    def ahead(self) -> int:
+        """Number of programs after those that were compared."""
+        return len(self.programs) + bool(self.begun)
+
+    def get_next(self, index: int) -> int:
+        """Return the identity of a program by its index in those `ahead`."""
+        return self.programs[index] if index < len(self.programs) else self.begun
+
+    def list_next(self) -> array[int]:
+        """Return the programs that are not compared yet, and the one begun."""
+        return self.programs + array("I", [self.begun] if self.begun else [])
+
+    def drop(self, count: int) -> None:
+        """Forget the next programs: they were compared."""
+        del self.programs[:count]
+
+
+# Next programs by identity, 0 for ended, and the ranks of each.
+_Groups = dict[int, tuple[int, ...]]
+
+
+class MeshSequence:
+    """Programs of a mesh's ranks, in order.
+
+    Args:
+        members: the ranks of the mesh.
+
+    Attributes:
+        by_rank: the programs of each rank.
+        arrivals: times at which the ranks came to programs.
+        differences: differences found so far.
+        has_order: False if threads of a rank launch programs at the same time.
+        apart: the ranks that are at each of several next programs, if they are; else {}.
+        unseen: why the programs are no longer compared, in words; "" if they are.
+
+    """
+
+    def __init__(self, members: Collection[int]) -> None:
+        self.members = frozenset(members)
+        self.by_rank = {rank: RankSequence() for rank in sorted(members)}
+        self.arrivals = ProgramArrivals(self.members)
+        self.differences: list[Difference] = []
+        self.has_order = True
+        self.apart: _Groups = {}
+        self.unseen = ""
+        self._recent = array("I")  # the latest programs that were compared
+        self._active = set(members)  # ranks that have not ended early
+        self._apart_since = 0.0
+        self._known: dict[tuple[int, int, tuple[int, ...]], Deviation] = {}
+
+    def add(self, rank: int, first: int, programs: Sequence[int], begun: int, at: float) -> None:
+        """Add a rank's programs, from number `first` on, and the one that it has begun."""
+        sequence = self.by_rank.get(rank)
+        if sequence is None:
+            return
+        if first != sequence.count + 1:
+            self.unseen = f"rank {rank} ran too many programs while its agent was suspended"
+        sequence.count = first - 1 + len(programs)
+        sequence.changed_at, sequence.begun = at, begun
+        if not self.unseen:
+            sequence.programs.extend(programs)
+            if len(sequence.programs) > _MOST_BEHIND:
+                self.unseen = "a rank is too far behind"
+        if self.unseen:
+            for other in self.by_rank.values():
+                other.programs = other.programs[-_KEPT:]
+
+    def find_gap(self, names: ProgramNames) -> Gap | None:
+        """Return the first program that not all ranks have begun; None if there is none."""
+        if self.unseen or not self.has_order:
+            return None
+        least = min(own.ahead for own in self.by_rank.values())
+        begun = tuple(rank for rank, own in self.by_rank.items() if own.ahead > least)
+        if not begun:
+            return None
+        behind = tuple(rank for rank, own in self.by_rank.items() if own.ahead == least)
+        first = self.by_rank[begun[0]]
+        number = first.count - len(first.programs) + least + 1
+        since = max(self.by_rank[rank].changed_at for rank in begun)
+        return Gap(number, names[first.get_next(least)], begun, behind, since)
+
+    def list_last(self, rank: int, most: int) -> list[tuple[int, int]]:
+        """Return the number and the identity of a rank's latest programs."""
+        own = self.by_rank[rank]
+        found = (self._recent + own.programs)[-most:]
+        numbered = list(enumerate(found, own.count - len(found) + 1))
+        return [*numbered, (own.count + 1, own.begun)][-most:] if own.begun else numbered
+
+    def compare(self, ended: Collection[int], now: float, wait_s: float) -> float:
+        """Look for differences; return the time at which to look again, infinity for never.
+
+        Args:
+            ended: ranks that will run no more programs.
+            now: current time, in time.monotonic's seconds.
+            wait_s: seconds for which a difference must stand.
+
+        """
+        while not self.unseen and len(self._active) > 1 and len(self.differences) < _MOST_TOLD:
+            if not self.has_order:
+                self._count()
+                self._compare_counts(ended)
+                break
+            self._advance()
+            groups = self._group(ended)
+            if len(groups) < 2:
+                self.apart = {}
+                break
+            if (known := self._find_known(groups)) is not None:
+                if self._pass(*known):
+                    continue
+                break  # the programs behind it are not known yet
+            if groups.keys() != self.apart.keys():
+                self._apart_since = now
+            self.apart = groups
+            if now < self._apart_since + wait_s:
+                return self._apart_since + wait_s
+            self._record(groups)
+        return math.inf
+
+    def _advance(self) -> None:
+        """Drop the next programs that are equal in all ranks."""
+        ranks = [self.by_rank[rank] for rank in self._active]
+        least = min(len(own.programs) for own in ranks)
+        first = ranks[0].programs[:least]
+        for other in ranks[1:]:
+            theirs = other.programs[: len(first)]
+            if theirs != first:
+                pairs = zip(first, theirs, strict=True)
+                del first[next(at for at, (ours, own) in enumerate(pairs) if ours != own) :]
+        if first:
+            self._recent = (self._recent + first[-_KEPT:])[-_KEPT:]
+            for own in ranks:
+                own.drop(len(first))
+
+    def _group(self, ended: Collection[int]) -> _Groups:
+        """Group the ranks whose next program is known by it; 0: they have ended."""
+        groups: dict[int, list[int]] = {}
+        for rank in sorted(self._active):
+            if (program := self.by_rank[rank].next) or rank in ended:
+                groups.setdefault(program, []).append(rank)
+        return {program: tuple(ranks) for program, ranks in groups.items()}
+
+    def _count(self) -> None:
+        """Count the next programs, whose order says nothing."""
+        for own in self.by_rank.values():
+            own.counts.update(own.programs)
+            own.drop(len(own.programs))
+
+    # --- a difference ---
+
+    def _record(self, groups: _Groups) -> None:
+        """Record a difference, and go on with what is alike behind it."""
+        usual = max((program for program in groups if program), key=lambda each: len(groups[each]))
+        of_usual = self.by_rank[groups[usual][0]]
+        deviations = []
+        for program, ranks in groups.items():
+            if program == usual:
+                continue
+            own = self.by_rank[ranks[0]]
+            if program:
+                found = classify(self._recent, of_usual.list_next(), own.list_next())
+            else:
+                found = Deviation((), DeviationKind.ENDED)
+                if of_usual.ahead > _MOST_UNSEEN:
+                    self.unseen = f"{ranks[0]} recorded nothing while the others went on"
+                    return
+            found = found.copy_with(ranks=ranks, identity=program, count=own.count)
+            deviations.append(found)
+        number = of_usual.count - len(of_usual.programs) + 1
+        self.differences.append(Difference(number, usual, groups[usual], tuple(deviations)))
+        for found in deviations:
+            self._known[usual, found.identity, found.ranks] = found
+        self._pass(groups[usual], deviations)
+
+    def _find_known(self, groups: _Groups) -> tuple[Sequence[int], list[Deviation]] | None:
+        """Return the usual ranks and the deviations of an earlier difference that was the same."""
+        for usual, ranks in groups.items():
+            others = ((program, who) for program, who in groups.items() if program != usual)
+            known = [self._known.get((usual, *other)) for other in others]
+            if usual and all(known):
+                return ranks, [deviation for deviation in known if deviation is not None]
+        return None
+
+    def _pass(self, usual: Sequence[int], deviations: Sequence[Deviation]) -> bool:
+        """Drop the programs at a difference, so that the next ones are alike.
+
+        Returns:
+            False if they are not known yet.
+
+        """
+        drops = {found: _count_dropped(found) for found in deviations}
+        most = max(by_usual for by_usual, _ in drops.values())
+        wanted = dict.fromkeys(usual, most)
+        for found, (by_usual, by_own) in drops.items():
+            wanted |= dict.fromkeys(found.ranks, by_own + most - by_usual)
+            if found.kind is DeviationKind.UNCLEAR:
+                self.unseen = "ranks differ"
+            if found.kind is DeviationKind.ENDED:
+                self._active -= set(found.ranks)
+                wanted |= dict.fromkeys(found.ranks, 0)
+        if any(count > len(self.by_rank[rank].programs) for rank, count in wanted.items()):
+            return False
+        for rank, count in wanted.items():
+            self.by_rank[rank].drop(count)
+        return True
+
+    def _compare_counts(self, ended: Collection[int]) -> None:
+        """Compare how often each program was run, when all ranks have ended."""
+        if not self._active <= set(ended):
+            return
+        counts = {rank: self.by_rank[rank].counts for rank in sorted(self._active)}
+        self._active.clear()
+        for program in sorted(set().union(*counts.values())):
+            by_count: dict[int, list[int]] = {}
+            for rank, count in counts.items():
+                by_count.setdefault(count[program], []).append(rank)
+            if len(by_count) > 1:
+                usual = max(by_count, key=lambda each: len(by_count[each]))
+                deviations = tuple(
+                    Deviation(tuple(ranks), DeviationKind.COUNT, program, count=count - usual)
+                    for count, ranks in by_count.items()
+                    if count != usual
+                )
+                found = Difference(usual, program, tuple(by_count[usual]), deviations)
+                self.differences.append(found)
+
+
+def _count_dropped(found: Deviation) -> tuple[int, int]:
+    """Return how many programs to drop of other ranks, and of the deviating ones."""
+    match found.kind:
+        case DeviationKind.SKIPPED | DeviationKind.SKIPPED_OR_REPEATED:
+            return found.skipped, 0
+        case DeviationKind.EXTRA | DeviationKind.REPEATED:
+            return 0, found.extra
+        case DeviationKind.ORDER:
+            return found.skipped, found.skipped
+        case DeviationKind.OTHER:
+            return 1, 1
+        case _:
+            return 0, 0
+
+
+def classify(before: Sequence[int], usual: Sequence[int], own: Sequence[int]) -> Deviation:
+    """Return what a rank did, from the first program on that differs from other ranks'.
+
+    Args:
+        before: programs that all ranks have run before.
+        usual: programs of other ranks from there on.
+        own: programs of the rank from there on.
+
+    """
+    by_skipped = {at: _count_alike(own, usual[at:]) for at in range(1, _FARTHEST)}
+    by_extra = {at: _count_alike(usual, own[at:]) for at in range(1, _FARTHEST)}
+    replaced = _count_alike(usual[1:], own[1:])
+    most = max(*by_skipped.values(), *by_extra.values(), replaced, _LEAST_ALIKE)
+    skipped, extra = (
+        next((at for at, alike in found.items() if alike == most), 0)
+        for found in (by_skipped, by_extra)
+    )
+    again = bool(extra) and list(before[-extra:]) == list(own[:extra])
+    permuted = _find_permutation(usual, own)
+    if permuted and (most < _ALIKE or _count_alike(usual[permuted:], own[permuted:]) == _ALIKE):
+        return Deviation((), DeviationKind.ORDER, skipped=permuted)
+    if skipped and again and abs(skipped - extra) <= 1:  # neither is more likely
+        kind = DeviationKind.SKIPPED_OR_REPEATED
+    elif skipped != 1 and (replaced == most or _are_new(before, usual, own)):
+        kind = DeviationKind.OTHER
+    elif skipped and not 0 < extra < skipped:
+        kind = DeviationKind.SKIPPED
+    elif extra:
+        kind = DeviationKind.REPEATED if again else DeviationKind.EXTRA
+    else:
+        kind = DeviationKind.UNCLEAR
+    return Deviation((), kind, skipped=skipped, extra=extra)
+
+
+def _count_alike(first: Sequence[int], second: Sequence[int]) -> int:
+    """Return how many programs two sequences begin with alike.
+
+    Returns:
+        `_ALIKE` for as many or more, or all that are known, unless these are too few.
+
+    """
+    length = min(len(first), len(second), _ALIKE)
+    pairs = zip(first[:length], second[:length], strict=True)
+    alike = next((at for at, (ours, own) in enumerate(pairs) if ours != own), length)
+    return _ALIKE if alike == length >= _LEAST_ALIKE else alike
+
+
+def _are_new(before: Sequence[int], usual: Sequence[int], own: Sequence[int]) -> bool:
+    """Return whether the next program of neither side is known to the other side."""
+    ours, theirs = own[0], usual[0]
+    return ours not in before and theirs not in before and ours not in usual and theirs not in own
+
+
+def _find_permutation(usual: Sequence[int], own: Sequence[int]) -> int:
+    """Return how many next programs are the same in another order, again and again; 0 if none."""
+    balance: Counter[int] = Counter()
+    known = min(len(usual), len(own), _ALIKE)
+    same = []  # numbers of programs after which both have run the same ones
+    for length in range(1, known + 1):
+        balance[usual[length - 1]] += 1
+        balance[own[length - 1]] -= 1
+        if not any(balance.values()):
+            same.append(length)
+        if not same and length >= _MOST_PERMUTED:
+            break
+    return same[0] if same and known - same[-1] <= same[0] else 0
+
+
+class ProgramNames:
+    """Names of programs, by their identity."""
+
+    def __init__(self) -> None:
+        self._names: dict[int, ProgramName] = {}
+
+    def __getitem__(self, identity: int) -> ProgramName:
+        """Return the name of a program."""
+        return self._names.get(identity, _UNKNOWN)
+
+    def record(self, identity: int, name: ProgramName) -> None:
+        """Record the name of a program; the first one stays."""
+        self._names.setdefault(identity, name)
+
+
+class ProgramSequences:
+    """Programs that ranks have run over all meshes.
+
+    Attributes:
+        names: names of the programs.
+        meshes: sequence of each mesh, by the number of the ranks' process and a key.
+        texts: the code of programs that ranks have run in place of one another, by identity; ""
+            if it is not kept.
+
+    """
+
+    def __init__(self) -> None:
+        self.names = ProgramNames()
+        self.meshes: dict[tuple[int, int], MeshSequence] = {}
+        self.texts: dict[int, str] = {}
+
+    @property
+    def differences(self) -> list[Difference]:
+        """Differences of all meshes, found so far."""
+        return [found for mesh in self.meshes.values() for found in mesh.differences]
+
+    @property
+    def gaps(self) -> list[Gap]:
+        """The first program of each mesh that some of its ranks have begun and others have not."""
+        found = (mesh.find_gap(self.names) for mesh in self.meshes.values())
+        return [gap for gap in found if gap is not None]
+
+    def count(self, rank: int) -> int:
+        """Return the number of programs that a rank has launched, over all meshes."""
+        return sum(
+            mesh.by_rank[rank].count for mesh in self.meshes.values() if rank in mesh.members
+        )
+
+    def list_latest(self) -> dict[int, float]:
+        """Return the time of each rank's latest report of programs, in time.monotonic's seconds."""
+        found: dict[int, float] = {}
+        for mesh in self.meshes.values():
+            for rank, own in mesh.by_rank.items():
+                if own.count or own.begun:
+                    found[rank] = max(own.changed_at, found.get(rank, 0.0))
+        return found
+
+    def list_last(self, rank: int, most: int) -> list[tuple[int, ProgramName]]:
+        """Return a rank's latest programs in the mesh where it has run most, with their numbers."""
+        own = [mesh for mesh in self.meshes.values() if rank in mesh.members]
+        if not own:
+            return []
+        mesh = max(own, key=lambda each: each.by_rank[rank].count)
+        return [(number, self.names[program]) for number, program in mesh.list_last(rank, most)]
+
+    def conclude(self) -> list[Difference]:
+        """Return the differences, when no rank runs programs any more."""
+        self.compare((), math.inf, 0)
+        return self.differences
+
+    def compare(self, ended: Collection[int], now: float, wait_s: float) -> float:
+        """Look for differences; return when to look again (see `MeshSequence.compare`)."""
+        times = [mesh.compare(ended, now, wait_s) for mesh in self.meshes.values()]
+        return min(times, default=math.inf)

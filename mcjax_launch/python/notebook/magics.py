@@ -1,0 +1,294 @@
+"""The magics: `%mcjax` starts ranks that stay, `%%mcjax` runs a cell in them."""
+
+from __future__ import annotations
+
+import difflib
+import shlex
+import statistics
+import time
+import tokenize
+from collections.abc import Callable
+from typing import Any
+
+import click
+from IPython.core.completer import (
+    CompletionContext,
+    SimpleCompletion,
+    SimpleMatcherResult,
+    context_matcher,
+)
+from IPython.core.interactiveshell import InteractiveShell
+from IPython.core.magic import Magics, line_cell_magic, magics_class
+from IPython.display import display
+
+from mcjax_launch.console.prefix import Prefixes
+from mcjax_launch.errors import LaunchError
+from mcjax_launch.python.call_failed import CallFailed
+from mcjax_launch.python.cells.folding import PLAIN, Bundle, prefix_lines
+from mcjax_launch.python.cells.runner import CellRunner, format_failure
+from mcjax_launch.python.notebook.cell_text import CellText, format_duration, read_cell
+from mcjax_launch.python.notebook.options import parse_words, split_words
+from mcjax_launch.python.result import JobFailed
+from mcjax_launch.python.session import Session, select_ranks
+from mcjax_launch.python.values import Repr
+from mcjax_launch.ranks import format_count, group_by_key
+
+_START = "%mcjax -n 4 starts ranks"
+_RESTART = "%mcjax restart starts new ranks"
+_CELL = "%%mcjax"
+# As the ranks find the package of the hook.
+_PULL = "__import__('_mcjax_launch.hook.pulled', fromlist=['']).convert_arrays({name}, {name!r})"
+# A loop of %timeit takes so long at least.
+_LOOP_S = 0.2
+_MOST_LOOPS = 10**7
+
+
+class CellFailed(Exception):
+    """Error for a cell that has failed in ranks; it is shown as their tracebacks.
+
+    Args:
+        error: what the session has raised.
+        lines: lines about it.
+
+    """
+
+    def __init__(self, error: LaunchError, lines: list[str]) -> None:
+        super().__init__(str(error))
+        self._lines = lines
+
+    def _render_traceback_(self) -> list[str]:
+        """Return the lines that IPython shows in place of a traceback."""
+        return [line.rstrip("\n") for line in self._lines]
+
+
+@magics_class
+class RankMagics(Magics):
+    """Ranks of a notebook, or of IPython at a terminal."""
+
+    def __init__(self, shell: InteractiveShell) -> None:
+        super().__init__(shell)
+        self._words: list[str] = []
+        self._runner: CellRunner | None = None
+        self._prefixes = Prefixes(shown=True, colour=False)
+        self._actions: dict[str, Callable[..., Any]] = {
+            "restart": self._restart,
+            "stop": self.stop,
+            "session": self._get_session,
+            "pull": self._pull,
+            "push": self._push,
+        }
+        shell.Completer.custom_matchers.append(self._make_matcher())
+
+    @line_cell_magic
+    def mcjax(self, line: str, cell: str | None = None) -> Any:
+        """Start ranks that stay, or run a cell in them.
+
+        %mcjax -n 4 -d 2      start ranks, by options of the command; further words are sys.argv[1:]
+        %mcjax                say what runs
+        %mcjax restart        start the ranks again, without their state
+        %mcjax stop           end them
+        %mcjax session        the session, as in: ranks = %mcjax session
+        %mcjax pull x [RANKS] give x here the values of x there: a list, or of one rank the value
+        %mcjax push x [RANKS] give x there the value of x here
+        %%mcjax [RANKS]       run the cell in all ranks, or in some, such as 0,2-3
+        """
+        was_over = self._runner is not None and self._runner.is_over
+        try:
+            if cell is not None:
+                return self._run(cell, line.strip())
+            return self._act(split_words(line))
+        except CallFailed as error:
+            raise CellFailed(error, format_failure(error, self._prefixes)) from None
+        except JobFailed as error:  # the launcher has said more
+            hint = f"; {_RESTART}" if self._runner is not None else ""
+            over = "the ranks have ended: " if was_over else ""
+            line = f"mcjax-launch: {over}{error.result.message}{hint}"
+            raise CellFailed(error, [line]) from None
+        except LaunchError as error:
+            told = (str(error), *getattr(error, "__notes__", ()))
+            lines = [f"mcjax-launch: {line}" for line in told]
+            raise CellFailed(error, lines) from None
+
+    # --- %mcjax ---
+
+    def _act(self, words: list[str]) -> Any:
+        if not words:
+            print(self._describe())
+        elif words[0].startswith("-"):
+            self._start(words)
+        elif words[0] not in self._actions:
+            near = difflib.get_close_matches(words[0], self._actions, 1)
+            known = f"did you mean {near[0]}?" if near else f"there are {', '.join(self._actions)}"
+            raise LaunchError(f"{words[0]}: neither an option nor a word of %mcjax; {known}")
+        else:
+            return self._actions[words[0]](*words[1:])
+        return None
+
+    def _start(self, words: list[str]) -> None:
+        if words == self._words and self._runner is not None and not self._runner.is_over:
+            print(self._describe())
+            return
+        try:
+            keywords, argv = parse_words(words)
+        except click.exceptions.Exit:  # --help, which has been printed
+            return
+        if self._runner is not None and not self._runner.is_over:
+            raise LaunchError(f"{self._describe()}; %mcjax stop ends them first")
+        self.stop()
+        runner = CellRunner(keywords, self._prefixes, argv)
+        self._runner, self._words = runner, words
+        try:
+            runner.begin()
+        except BaseException:
+            self.stop()
+            raise
+        print(self._describe())
+
+    def _restart(self) -> None:
+        self._get_runner().restart()
+        print(self._describe())
+
+    def stop(self) -> None:
+        """End the ranks, if any run."""
+        if self._runner is not None:
+            runner, self._runner, self._words = self._runner, None, []
+            runner.close()
+
+    def _get_session(self) -> Session:
+        return self._get_runner().session
+
+    def _pull(self, name: str = "", ranks: str = "") -> None:
+        runner = self._get_runner()
+        _check_name("pull", name)
+        try:
+            values = runner.evaluate(_PULL.format(name=name), ranks, name=f"<pull {name}>")
+        except CallFailed as error:
+            raise LaunchError(f"pull: {error}") from None
+        if kept := next((value for value in values if isinstance(value, Repr)), None):
+            raise LaunchError(f"{name} stays in its rank: {kept} cannot be pickled")
+        self._names[name] = values[0] if ranks.isdigit() else values
+
+    def _push(self, name: str = "", ranks: str = "") -> None:
+        runner = self._get_runner()
+        _check_name("push", name)
+        if name not in self._names:
+            raise LaunchError(f"push: there is no {name} here")
+        values = {name: self._names[name]}
+        runner.evaluate("", ranks, name=f"<push {name}>", values=values)
+
+    @property
+    def _names(self) -> dict[str, Any]:
+        assert self.shell is not None
+        names: dict[str, Any] = self.shell.user_ns
+        return names
+
+    def _get_runner(self) -> CellRunner:
+        if self._runner is None:
+            raise LaunchError(f"no ranks run; {_START}")
+        return self._runner
+
+    def _describe(self) -> str:
+        if self._runner is None:
+            return f"no ranks run; {_START}"
+        if self._runner.is_over:
+            return f"the ranks have ended; {_RESTART}"
+        count = format_count(self._runner.session.processes, "rank")
+        return f"{count} run: %mcjax {shlex.join(self._words)}"
+
+    # --- %%mcjax ---
+
+    def _run(self, text: str, ranks: str) -> Any:
+        """Run a cell; return the value of its last expression if one rank alone has run it."""
+        runner = self._get_runner()
+        cell = read_cell(text)
+        if cell.timed == "timeit":
+            self._time(runner, cell, ranks)
+            return None
+        began = time.monotonic()
+        try:
+            return self._run_python(runner, cell.source, ranks)
+        finally:
+            if cell.timed:
+                print(f"Wall time: {format_duration(time.monotonic() - began)}")
+
+    def _run_python(self, runner: CellRunner, source: str, ranks: str) -> Any:
+        if self._is_quiet(source):
+            source += "\nNone"  # the value is not shown
+        chosen = select_ranks(ranks or None, runner.session.processes)
+        if len(chosen) > 1:
+            for bundle, shown_by in runner.run(source, ranks):
+                self._show(bundle, shown_by)
+            return None
+        shown, value = runner.run_in_one(source, chosen[0])
+        if not value and shown and shown[0].keys() <= {PLAIN}:
+            value = [Repr(shown.pop(0)[PLAIN])]
+        for bundle in shown:
+            self._show(bundle, list(chosen))
+        return value[0] if value else None
+
+    def _is_quiet(self, source: str) -> bool:
+        """Return whether a cell ends with a semicolon behind its last expression."""
+        try:
+            return self.shell is not None and bool(
+                self.shell.displayhook.semicolon_at_end_of_expression(source)
+            )
+        except (SyntaxError, tokenize.TokenError):  # the ranks tell of it
+            return False
+
+    def _show(self, bundle: Bundle, ranks: list[int]) -> None:
+        """Show what ranks have to show: text with their prefix, richer data below the prefix."""
+        if bundle.keys() <= {PLAIN}:
+            print(prefix_lines(bundle[PLAIN], ranks, self._prefixes), end="")
+            return
+        print(self._prefixes.format_shared_prefix(ranks).decode())
+        display(dict(bundle), raw=True)
+
+    def _time(self, runner: CellRunner, cell: CellText, ranks: str) -> None:
+        """Show how long a statement takes, in loops of the same length in all ranks."""
+
+        def run(number: int, repeat: int) -> list[list[float]]:
+            call = f"{cell.source!r}, globals=globals(), number={number}, repeat={repeat}"
+            source = f"__import__('timeit').repeat({call})"
+            return runner.evaluate(source, ranks, name="<timeit>")
+
+        number = cell.number
+        run(1, 1)  # it compiles
+        if not number:
+            number = 1
+            while max(map(max, run(number, 1))) < _LOOP_S and number < _MOST_LOOPS:
+                number *= 10
+        chosen = select_ranks(ranks or None, runner.session.processes)
+        taken = zip(chosen, run(number, cell.repeat), strict=True)
+        told = group_by_key((_describe_times(times, number), rank) for rank, times in taken)
+        for text, alike in told.items():
+            print(prefix_lines(text, alike, self._prefixes), end="")
+
+    # --- completion ---
+
+    def _make_matcher(self) -> Callable[[CompletionContext], SimpleMatcherResult]:
+        """Return the completer of cells of the ranks, by the names of the first rank."""
+
+        @context_matcher(identifier="mcjax")  # without it, IPython passes a text
+        def match(context: CompletionContext) -> SimpleMatcherResult:
+            runner = self._runner
+            if runner is None or not context.full_text.startswith(_CELL):
+                return {"completions": []}
+            found = [text.rstrip("() ") for text in runner.complete(context.token)]
+            completions = [SimpleCompletion(text, type="rank") for text in found]
+            return {"completions": completions, "suppress": bool(found)}
+
+        made: Callable[[CompletionContext], SimpleMatcherResult] = match
+        return made
+
+
+def _check_name(action: str, name: str) -> None:
+    if not name.isidentifier():
+        what = f"{name!r} is no name" if name else "it needs a name"
+        raise LaunchError(f"{action}: {what}: %mcjax {action} x [RANKS]")
+
+
+def _describe_times(times: list[float], number: int) -> str:
+    each = [seconds / number for seconds in times]
+    spread = format_duration(statistics.pstdev(each))
+    loops = f"{format_count(len(each), 'run')} of {format_count(number, 'loop')}"
+    return f"{format_duration(statistics.mean(each))} ± {spread} per loop ({loops})"

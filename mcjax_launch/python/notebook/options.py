@@ -1,0 +1,74 @@
+"""Options of `%mcjax`: the words of the command, and why notebooks lack some."""
+
+from __future__ import annotations
+
+import os
+import shlex
+from collections.abc import Sequence
+from typing import Any
+
+import click
+
+from mcjax_launch.cli.command import command
+from mcjax_launch.cli.keywords import make_keywords
+from mcjax_launch.cli.project import with_project_options
+from mcjax_launch.cli.usage_errors import in_one_line
+from mcjax_launch.errors import LaunchError
+from mcjax_launch.options.options import Options
+
+# By the names of options.
+_REASONS = {
+    **dict.fromkeys(
+        ("check", "dry_run", "emit", "jobs", "json", "attach", "stop", "wait"),
+        "run it as a command, as in !mcjax-launch --check",
+    ),
+    **dict.fromkeys(
+        ("max_restarts", "on_rank_failure"),
+        "%mcjax restart starts the ranks again, without their state",
+    ),
+    **dict.fromkeys(("pdb", "debugpy"), "an exception is shown with your frames, below the cell"),
+    "detach": "the ranks stay until %mcjax stop or the kernel's end",
+    "events": "the session reads them; open one with mcjax_launch.session(on_event=...)",
+    "interactive": "%%mcjax runs a cell in the ranks",
+    "module": "cells take the place of a program",
+    "no_hook": "it makes the ranks run cells",
+    "num_hosts": "give --hosts: the ranks of all hosts run cells",
+    "status": "output appears below the cell",
+    "stdin": "ranks of cells have no standard input",
+    "wrap": "cells take the place of a program",
+}
+# Variables of a kernel that choose how matplotlib shows pictures; in ranks, they cannot be shown.
+_OF_KERNELS = ("module://matplotlib_inline", "module://ipykernel")
+_BACKEND = "MPLBACKEND=module://_mcjax_launch.hook.figures"
+
+
+def split_words(line: str) -> list[str]:
+    """Return the words of a line, as a shell does.
+
+    Raises:
+        LaunchError: a quotation is not closed.
+
+    """
+    try:
+        return shlex.split(line)
+    except ValueError as error:
+        raise LaunchError(f"{line.strip()}: {str(error).lower()}") from None
+
+
+def parse_words(words: Sequence[str]) -> tuple[dict[str, Any], Sequence[str]]:
+    """Return keywords of `session` for options of the command, and the words behind them.
+
+    Raises:
+        Exit: the words ask for help.
+        LaunchError: an option is unknown, wrong or not for notebooks.
+
+    """
+    try:
+        context = command.make_context("%mcjax", list(words))
+    except click.ClickException as error:
+        raise LaunchError(in_one_line(error)) from None
+    options = with_project_options(Options(**context.params), context)
+    keywords = make_keywords(options, context, whose="notebooks", reasons=_REASONS)
+    if os.environ.get("MPLBACKEND", "").startswith(_OF_KERNELS):
+        keywords["env"] = [_BACKEND, *keywords.get("env", ())]  # the user's own come later
+    return keywords, options.program

@@ -1,1 +1,0 @@
-"""Facts about one run of a job, without any judgement."""

@@ -1,0 +1,88 @@
+"""The core of the package: what runs without the folders that only read the journal."""
+
+import shutil
+import signal
+from pathlib import Path
+from typing import Protocol
+
+import pytest
+from jobs import PROGRAMS, Ended, Jobs, Running
+from remote import FAKE_SSH
+
+import mcjax_launch
+
+OPTIONAL = ("explain", "python", "report")
+TOY = PROGRAMS / "toy.py"
+ONCE = """
+import os, jax
+jax.distributed.initialize()
+if os.environ["MCJAX_RESTART"] == "0" and jax.process_index() == 1:
+    raise ValueError("at first")
+print("well", flush=True)
+"""
+
+
+class Start(Protocol):
+    """Starts the core with these arguments."""
+
+    def __call__(self, *args: object) -> Running: ...
+
+
+@pytest.fixture
+def start(jobs: Jobs, tmp_path: Path) -> Start:
+    package = Path(mcjax_launch.__file__).parent
+    ignored = shutil.ignore_patterns(*OPTIONAL, "__pycache__")
+    # Only those at the top: the hook and features may have folders of these names.
+    copy = tmp_path / "core" / "mcjax_launch"
+    shutil.copytree(
+        package, copy, ignore=lambda at, names: ignored(at, names) if Path(at) == package else set()
+    )
+    assert not any((copy / name).exists() for name in OPTIONAL)
+    return lambda *args: jobs.start(*args, cwd=copy.parent)
+
+
+def end(running: Running) -> Ended:
+    return running.finish()
+
+
+def test_ranks_run_and_their_output_is_kept(start: Start, tmp_path: Path) -> None:
+    ended = end(start("-n", 4, "-d", 2, "--log-dir", tmp_path / "logs", TOY))
+    assert ended.status == 0
+    assert ended.stdout.count(" of 4: sum -0.123987") == 4
+    assert (tmp_path / "logs" / "3.out").read_text()
+
+
+def test_failing_rank_is_named_with_its_exception(start: Start) -> None:
+    ended = end(start("-n", 3, PROGRAMS / "fail.py", "raise"))
+    assert ended.status == 1
+    assert "mcjax-launch: rank 1 failed: ValueError: bad batch\n" in ended.stderr
+
+
+def test_two_hosts_run(start: Start) -> None:
+    ended = end(start("--hosts", "a,b", "--via", FAKE_SSH, "-n", 2, "-d", 2, TOY))
+    assert (ended.status, "[1 b] " in ended.stdout) == (0, True)
+
+
+def test_interrupt_ends_the_ranks(start: Start) -> None:
+    running = start("-n", 2, "sh", "-c", "echo ready; exec sleep 1000")
+    running.read_until("ready", 2)
+    running.signal(signal.SIGINT)
+    ended = end(running)
+    assert ended.status == 130
+    assert "stopped by SIGINT" in ended.stderr
+
+
+def test_job_is_restarted(start: Start, tmp_path: Path) -> None:
+    program = tmp_path / "once.py"
+    program.write_text(ONCE)
+    ended = end(start("-n", 2, "--max-restarts", 1, program))
+    assert ended.status == 0
+    assert "rank 1 failed: ValueError: at first" in ended.stderr
+    assert ended.stdout.count("well") >= 2
+
+
+@pytest.mark.parametrize("option", ["--report=r.json", "--interactive"])
+def test_options_of_the_missing_folders_are_refused(start: Start, option: str) -> None:
+    ended = end(start("-n", 1, option, "true"))
+    assert ended.status == 2
+    assert "this copy of mcjax-launch lacks its folder" in ended.stderr
