@@ -47,6 +47,12 @@ CAPABILITIES = (
         r"compil",
     ),
     Capability(
+        "--preview",
+        ("features/preview/*", "request/preview.py"),
+        r"preview|LoneRank|alone\b|host_sizes",
+        r"preview",
+    ),
+    Capability(
         "preload",
         ("features/preload/*",),
         r"preload|import_server|forked",

@@ -64,6 +64,7 @@ def _make_click_option(option: Option) -> ClickOption:
         help=option.help,
         shown=option.shown,
         follows=option.kind.follows,
+        omitted=option.kind.omitted,
         type=Chosen(choices) if choices else Typed(option.kind, option.separator),
         metavar=option.metavar,
         multiple=option.repeats,

@@ -22,6 +22,7 @@ class ClickOption(click.Option):
         shown: default as shown in --help; "" to show none.
         follows: returns whether a word after the option is its optional value; None to decide by
             the option's type.
+        omitted: value of an optional value that is left out.
         settings: further arguments of click.Option.
 
     """
@@ -32,10 +33,12 @@ class ClickOption(click.Option):
         help: str,  # noqa: A002
         shown: str = "",
         follows: Callable[[str], bool] | None = None,
+        omitted: str = "all",
         **settings: Any,
     ) -> None:
         super().__init__(list(names), **settings)
         self.follows = follows
+        self.omitted = omitted
         self.help = help  # set here, as click would import `inspect` to clean it
         self.shown = shown
 
@@ -136,7 +139,9 @@ def may_be_left_out(option: click.Option) -> bool:
 
 def _get_omitted_value(option: click.Option) -> str:
     """Return the value of an option whose optional value is left out."""
-    return str(option.type.choices[0]) if isinstance(option.type, click.Choice) else ALL
+    if isinstance(option.type, click.Choice):
+        return str(option.type.choices[0])
+    return option.omitted if isinstance(option, ClickOption) else ALL
 
 
 def fits(option: click.Option, word: str) -> bool:

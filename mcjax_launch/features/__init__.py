@@ -32,6 +32,14 @@ PATCHES = {
     "pudb.debugger": "debugging",
     "jax._src.debugger.cli_debugger": "debugging",
 }
+#: Modules that a feature patches in the same way, if the job uses it.
+OWN_PATCHES = {
+    "preview": (
+        "jax.experimental.multihost_utils",
+        "orbax.checkpoint.checkpoint_manager",
+        "orbax.checkpoint.checkpointers",
+    ),
+}
 
 
 def exists(name: str) -> bool:
@@ -48,6 +56,7 @@ def list_used(job: "Job") -> "list[str]":
         "liveness": job.answers_polls,
         "mtls": job.mtls != "off",
         "preload": bool(job.preload),
+        "preview": bool(job.alone),
         "profile": job.profile is not None,
         "session": job.has_calls,
         "setup": job.setup is not None,

@@ -35,7 +35,7 @@ class Compilation:
         ) -> Any:
             begun = self._report_begin(backend, computation)
             recorder = self._parts.recorder
-            program = recorder and recorder.describe(backend, computation, devices)
+            program = recorder and recorder.describe(backend, computation, devices, *args)
             try:
                 executable = real(backend, computation, devices, *args, **kwargs)
             finally:

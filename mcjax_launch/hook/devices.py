@@ -247,6 +247,14 @@ def replace_slice_index(given: Mapping[str, Any]) -> None:
         setattr(device_class, name, _make_slice_property(device_class, name, slices))
 
 
+def make_partition_keys(environ: Mapping[str, str], count: int) -> dict[str, str]:
+    """Return the keys with which all processes publish their slices; {} if there is one slice."""
+    if not environ.get(SLICES):
+        return {}
+    starts = [int(start) for start in environ[SLICES].split(",")]
+    return {f"{_KEY}/{n}": str(bisect_right(starts, n) - 1) for n in range(count)}
+
+
 class _Slices:
     """Slice indices of the CPU devices, for each process.
 

@@ -29,7 +29,7 @@ from . import (
     user_lines,
 )
 from .mutual_tls import uses_tls
-from .part import JoinArguments
+from .part import JoinArguments, LoneRank
 from .wrapping import wrap_like
 
 TYPE_CHECKING = False
@@ -191,6 +191,9 @@ class Initialization:
         self, real: Callable[..., Any], given: Mapping[str, Any], filled: dict[str, Any]
     ) -> Any:
         """Check for mistakes that would make JAX's initialize() hang, then call it."""
+        alone = self._parts.find(LoneRank)
+        if alone is not None:
+            return alone.join(real, filled)
         coordinator.check_loopback(str(filled["coordinator_address"]), filled["num_processes"])
         # With TLS, no socket: a certificate cannot name it.
         left_open = not uses_tls(filled) and coordinator.is_left_open(real, given, filled)

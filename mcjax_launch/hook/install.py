@@ -15,7 +15,7 @@ from . import exits
 from .agent_link import AgentLink
 from .below import is_below
 from .exits import Exits
-from .part import DebuggerPart, Parts, import_hook_module
+from .part import Parts, import_hook_module
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -113,15 +113,13 @@ class Hook:
         }
         for name, feature in features.PATCHES.items():
             patches[name] = self._make_patch(feature)
+        for feature in hook_environ.list_requested_features(self._environ):
+            for name in features.OWN_PATCHES.get(feature, ()):
+                patches[name] = self._make_patch(feature)
         sys.meta_path.insert(0, ImportPatches(patches, self._failed))
 
     def _make_patch(self, feature: str) -> Patch:
-        def patch(module: Any) -> None:
-            part = self._parts.get_part(feature)
-            assert isinstance(part, DebuggerPart)
-            part.patch(module)
-
-        return patch
+        return lambda module: self._parts.get_part(feature).patch(module)
 
     @property
     def _compilation(self) -> Compilation:

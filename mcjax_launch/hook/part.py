@@ -38,16 +38,15 @@ class RankPart:
     def on_join(self) -> None:
         """Handle the return of initialize()."""
 
+    def patch(self, module: Any) -> None:
+        """Patch a module that the program has imported; see `features.PATCHES`."""
+
 
 # --- what one feature does in a rank: `Parts.find` returns its part, if this job has it ---
 
 
 class DebuggerPart(RankPart):
     """Part that patches debuggers, and opens one after an exception."""
-
-    def patch(self, module: Any) -> None:
-        """Patch a module named in `features.PATCHES`; called when the program has imported it."""
-        raise NotImplementedError
 
     def on_failure(self, error: BaseException, traceback: TracebackType) -> None:
         """Handle an exception that has ended the program; called before it is reported."""
@@ -88,16 +87,30 @@ class ProgramSource(RankPart):
 class RunRecorder(RankPart):
     """Part that records which programs run."""
 
-    def describe(self, backend: Any, computation: Any, devices: Any) -> Any:
+    def describe(self, backend: Any, computation: Any, devices: Any, *more: Any) -> Any:
         """Return a description of a program that is about to be compiled; None if none is needed.
 
-        Args: the first of JAX's `compile_or_get_cached`.
+        Args: those of JAX's `compile_or_get_cached`.
 
         """
         raise NotImplementedError
 
     def on_compiled(self, program: Any, executable: Any) -> None:
         """Handle that a program has been compiled; `program` is what `describe` has returned."""
+        raise NotImplementedError
+
+
+class LoneRank(RankPart):
+    """Part that has a rank run alone, without the other ranks of its job."""
+
+    def join(self, real: Callable[..., Any], filled: Mapping[str, Any]) -> Any:
+        """Call JAX's initialize() so that it waits for no other rank.
+
+        Args:
+            real: JAX's own function.
+            filled: arguments of the call in the whole job.
+
+        """
         raise NotImplementedError
 
 
@@ -124,8 +137,8 @@ class Parts:
         return self._made[feature]
 
     def load_recorder(self) -> RunRecorder:
-        """Return the part that records runs of programs, in this and in later calls."""
-        part = self.get_part(features.RECORDER)
+        """Return the part that records runs of programs: an enabled one, else the usual one."""
+        part = self.find(RunRecorder) or self.get_part(features.RECORDER)
         assert isinstance(part, RunRecorder)
         self.recorder = part
         return part

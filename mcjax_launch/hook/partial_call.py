@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import sys
 
+from . import executions
 from .spmd_program import needs_all_processes
 from .wrapping import wrap_like
 
@@ -52,19 +53,17 @@ class PartialCalls:
             return True
         try:
             from jax._src.config import config_ext
-            from jax._src.interpreters import pxla
 
             only = _make_setting(config_ext.Config)
-            real = pxla.ExecuteReplicated.__call__
+
+            def around(real: Any, execution: Any, args: Any) -> Any:
+                if only.value is not None:
+                    self._check(execution, args, only.value)
+                return real(execution, *args)
+
+            executions.intercept(around)
         except (ImportError, AttributeError, TypeError):  # an unknown version of JAX
             return False
-
-        def call(execution: Any, *args: Any) -> Any:
-            if only.value is not None:
-                self._check(execution, args, only.value)
-            return real(execution, *args)
-
-        pxla.ExecuteReplicated.__call__ = wrap_like(real, call)
         self._only = only
         return True
 

@@ -42,17 +42,28 @@ def exchanges(text: str, places: Sequence[int]) -> bool:
     for operation in set(re.findall(_EXCHANGING, text)):
         if _TO_HOST in operation:
             continue
-        pairs, listed = re.search(_PAIRS, operation), re.search(_GROUPS, operation)
-        groups: list[Sequence[int]] = []
-        if pairs is not None:
-            groups = _parse_listed_groups(pairs[1])
-        elif listed is not None:
-            groups = _parse_groups(listed[1], len(places))
+        groups = find_groups(operation, len(places))
         processes = ({places[place] for place in g if place < len(places)} for g in groups)
         # An unknown notation may stand for any processes.
         if not groups or any(len(group) > 1 for group in processes):
             return True
     return False
+
+
+def find_groups(operation: str, count: int) -> list[Sequence[int]]:
+    """Return the groups of devices that communicate in an operation; [] if they are not known.
+
+    Args:
+        operation: the operation, as HLO text; a pair of source and target is a group.
+        count: number of the program's devices.
+
+    """
+    import re
+
+    pairs, listed = re.search(_PAIRS, operation), re.search(_GROUPS, operation)
+    if pairs is not None:
+        return _parse_listed_groups(pairs[1])
+    return _parse_groups(listed[1], count) if listed is not None else []
 
 
 def _parse_groups(text: str, count: int) -> list[Sequence[int]]:

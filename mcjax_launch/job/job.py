@@ -41,6 +41,8 @@ class Job(Options, kw_only=True):
     wrappers: tuple[Wrapper, ...] = ()  # of ranks that run under other commands
     has_calls: bool = False  # its ranks make calls of the program that has started the launcher
     pdb: frozenset[int] = frozenset()  # the ranks in which an exception opens a debugger
+    alone: tuple[int, ...] = ()  # of --preview: the ranks that run, without the others
+    host_sizes: tuple[int, ...] = ()  # of --preview: the number of ranks on each host
     record: bool = False  # for --report: keep the ranks' usage over time, and their last output
     compile_cache: tuple[str, int] | None = None  # type: ignore[assignment]  # absolute, and bytes
     profile: str | None = None  # the folder for JAX's profiles, absolute
@@ -56,11 +58,13 @@ class Job(Options, kw_only=True):
     @property
     def processes_here(self) -> int:
         """The number of ranks that this launcher starts."""
-        return self.num_processes // self.num_hosts
+        return len(self.alone) or self.num_processes // self.num_hosts
 
     @property
-    def ranks_here(self) -> range:
+    def ranks_here(self) -> Sequence[int]:
         """The ranks that this launcher starts."""
+        if self.alone:
+            return self.alone
         first = self.host_rank * self.processes_here
         return range(first, first + self.processes_here)
 

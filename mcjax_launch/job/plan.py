@@ -149,8 +149,8 @@ def group_ranks_by_host(job: Job, hosts: Sequence[Host]) -> dict[Host, list[int]
 
     """
     ranks: dict[Host, list[int]] = {}
-    first = job.host_rank * job.processes_here
-    for process_id, (host, _) in enumerate(place_ranks(job.processes_here, hosts), first):
+    places = place_ranks(job.processes_here, hosts)
+    for process_id, (host, _) in zip(job.ranks_here, places, strict=True):
         ranks.setdefault(host, []).append(process_id)
     return ranks
 
@@ -189,7 +189,7 @@ def make_plan(
         )
     numbered = {host: (number, count) for number, (host, count) in enumerate(on_host.items())}
     shared = _make_shared_values(job, job_id, coordinator, own_name)
-    placed = enumerate(place_ranks(job.processes_here, hosts), job.host_rank * job.processes_here)
+    placed = zip(job.ranks_here, place_ranks(job.processes_here, hosts), strict=True)
     gpus = {host: _share_gpus(job, host, on_host[host], facts[host]) for host in on_host}
     bound = {
         host: choose_cores(job.bind_cores, on_host[host], facts[host], gpus[host])
@@ -206,7 +206,7 @@ def make_plan(
         ),
         hosts=tuple(on_host),
         env=make_common_settings(job, job_id, coordinator, bind, restart)
-        | make_slices_setting(job, on_host.values()),
+        | make_slices_setting(job, job.host_sizes or on_host.values()),
         defaults=make_defaults(job_id),
         hook=job.hook,
         gpus=gpus,

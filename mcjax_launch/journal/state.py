@@ -131,6 +131,8 @@ class RunState(Changing):
         suggest: returns a command that passes PROGRAM its coordinates, if it lacks them; else "".
         expects_hooks: True if each rank's own process is a Python that should load the hook.
         survives: True if the job may outlive a rank's failure: see `launcher.survivors`.
+        each_alone: True if each rank runs without the others (--preview).
+        preview: what --preview reports, as the record has it; None without the option.
         ended_all: reason, in words, why a failure ended the job although `survives`; else "".
         preempted_status: exit status of a run that a signal ends and whose ranks all exit with 0;
             None for the usual status.
@@ -162,6 +164,8 @@ class RunState(Changing):
     suggest: Callable[[], str] = str
     expects_hooks: bool = False
     survives: bool = False
+    each_alone: bool = False
+    preview: dict[str, object] | None = None
     ended_all: str = ""
     preempted_status: int | None = None
     host_lost: StopReason | None = None

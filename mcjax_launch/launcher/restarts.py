@@ -166,6 +166,7 @@ def run(
 def _make_state(job: Job, hosts: int) -> RunState:
     state = RunState(began_at=time.monotonic(), hosts=hosts, num_processes=job.num_processes)
     state.preempted_status = job.preempted_status
+    state.each_alone = bool(job.alone)
     return state
 
 

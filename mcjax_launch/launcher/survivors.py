@@ -25,6 +25,8 @@ _LAST_WORDS_S = 0.3
 
 def find_obstacle(state: RunState, run: RankRun) -> str:
     """Return why the other ranks cannot go on after a rank's failure; "" if they can."""
+    if state.each_alone:
+        return ""
     member, call = run.membership, run.membership.call
     joined = call is not None and not member.left
     if joined and call is not None and call.process_id == 0:
@@ -135,7 +137,8 @@ class Survivors(LauncherPart):
             lines: Sequence[str] = [f"rank {rank} {describe_rank_end(run)}"]
         else:
             lines = format_failure_report(self._state, run, quoted=not console.is_on_screen(rank))
-        self._show([*lines, f"continuing without rank {rank} (--on-rank-failure)"])
+        goes_on = f"continuing without rank {rank} (--on-rank-failure)"
+        self._show([*lines, *([] if self._state.each_alone else [goes_on])])
 
     def _show(self, lines: Sequence[str]) -> None:
         self.launcher.console.show_summary(lines, alarm=True)

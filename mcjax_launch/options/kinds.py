@@ -91,6 +91,20 @@ def parse_some_ranks(value: Any) -> Any:
     return parse_ranks(value) if known is None else known
 
 
+def parse_chip(value: Any) -> str:
+    """Read a size of memory, such as `80G`, or a TPU slice, such as `v5e:8x8`."""
+    text = str(value).strip()
+    if parse_size(text) is None and not re.fullmatch(r"v\d+\w*:\d+(x\d+)*", text):
+        raise ValueError(f"{value!r} is neither memory (80G) nor a TPU slice (v5e:8x8)")
+    return text
+
+
+def parse_size(text: str) -> int | None:
+    """Return the bytes of a size such as `5G` or `80GiB`; None if it is none."""
+    found = re.fullmatch(r"(\d+(?:\.\d+)?)([KMGT])(?:i?B)?", text, re.IGNORECASE)
+    return found and int(float(found[1]) * 1024 ** (1 + "KMGT".index(found[2].upper())))
+
+
 def split_profile(words: str) -> tuple[str, float]:
     """Divide `DIR[@D]` into the folder and D in seconds (10 if it is left out)."""
     folder, mark, after = words.rpartition("@")
@@ -107,8 +121,7 @@ def split_cache(value: str) -> tuple[str, int]:
     folder, colon, size = value.rpartition(":")
     if not colon or os.sep in size:
         folder, size = value, _CACHE_SIZE
-    found = re.fullmatch(r"(\d+(?:\.\d+)?)([KMGT])(?:i?B)?", size, re.IGNORECASE)
-    kept = found and int(float(found[1]) * 1024 ** (1 + "KMGT".index(found[2].upper())))
+    kept = parse_size(size)
     if not kept:
         raise ValueError(f"{size!r} is not a size: write DIR or DIR:5G")
     if not folder:
@@ -187,6 +200,7 @@ class Kind(Value):
         offers: name of the function in `cli/completion.py` for completion in shells; or "".
         follows: for an optional value: returns whether a word is the value rather than PROGRAM;
             None to decide by `read`.
+        omitted: for an optional value: the value if it is left out.
 
     """
 
@@ -197,6 +211,7 @@ class Kind(Value):
     choices: tuple[str, ...] = ()
     offers: str = ""
     follows: Callable[[str], bool] | None = None
+    omitted: str = "all"
 
 
 def make_number_kind(least: int, most: int, metavar: str = "N") -> Kind:
@@ -276,6 +291,8 @@ WRAPPERS = make_checked_kind(wrappers.parse, "[RANKS:]COMMAND", "Words")
 MODULES = Kind(parse_modules, "MODULES", "Words")
 RANKS = Kind(parse_ranks, "RANKS", "str | int | Set[int] | Sequence[int]")
 SOME_RANKS = Kind(parse_some_ranks, "RANKS|all|none", offers="ranks")
+PREVIEW = Kind(parse_some_ranks, "[RANKS]", offers="ranks", omitted="0")
+CHIP = Kind(parse_chip, "TYPE:TOPOLOGY|SIZE")
 DURATION = Kind(parse_duration, "D", "Duration")
 LIMIT = Kind(parse_limit, "D", "Duration")
 GPUS = make_word_or_number_kind(("all",), 1024, "K|all", "a number of GPUs from 1 to 1024, or all")

@@ -322,6 +322,34 @@ class DebuggingOptions(OptionGroup, title="Debugging", kw_only=True):
         "End the job with status 1 at the first difference between the programs that ranks run.",
         excludes=("--no-hook", "--on-rank-failure: ranks that go on run other programs"),
     )
+    preview: frozenset[int] | Literal["all"] | None = declare_option(
+        kinds.PREVIEW,
+        in_project=False,
+        only_command="it prints a report",
+        excludes=(
+            *("--no-hook", "--emit", "--check", "--watch", "--detach", "--interactive"),
+            *("--num-hosts", "--max-restarts", "--verify-spmd", "--compile-cache"),
+            *("--sync", "--cpu-transfers", "--tpu-chips-per-process"),
+            "--gpus-per-process: it runs on CPU devices, give each rank K with -d K",
+        ),
+        help="Run only these ranks (0), each alone and here; compile programs that span processes, "
+        "do not run them, and report what they need.",
+    )
+    on: str | None = declare_option(
+        kinds.CHIP,
+        in_project=False,
+        only_command="it is for --preview",
+        needs="--preview RANKS",
+        help="Compare with this memory of a chip (80G), or compile for this TPU slice (v5e:8x8); "
+        "exit status 1 if a program does not fit.",
+    )
+    preview_steps: int | None = declare_option(
+        kinds.ONE_OR_MORE,
+        in_project=False,
+        only_command="it is for --preview",
+        needs="--preview RANKS",
+        help="End each rank of --preview after N calls of the program that it calls most.",
+    )
     profile: str | None = declare_option(
         kinds.PROFILE,
         once=True,

@@ -114,6 +114,7 @@ def make_attempt_record(ended: Attempt, began_at: float) -> Json:
         "stacks": list(state.stacks),
         "native_stacks": list(state.native_stacks),
         "kernel_log": list(state.kernel_log),
+        "preview": state.preview,
         "idle_since_s": _compute_seconds_since(state.began_at, state.idle_since),
         "waits": _make_waits(ended, cause["at_s"]),
         "slow": _make_slow_ranks(state),

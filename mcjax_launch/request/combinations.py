@@ -175,7 +175,7 @@ def _check_without_hosts(options: Options, given: Set[str]) -> None:
             )
         raise LaunchError(f"--via {options.via}: no hosts to reach; name them with --hosts")
     whole, each = options.num_processes, options.procs_per_host
-    alone = options.num_hosts is None and "procs_per_host" in given
+    alone = options.num_hosts is None and options.preview is None and "procs_per_host" in given
     if alone and whole is not None and each is not None and whole > each:
         raise LaunchError(
             f"--procs-per-host {each}: this machine alone cannot take -n {whole}; add --hosts, or "

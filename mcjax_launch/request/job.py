@@ -14,13 +14,16 @@ from mcjax_launch.ranks import MOST_RANKS, format_ranks
 from mcjax_launch.request.this_machine import ThisMachine
 
 
-def make_job(options: Options, hosts: Sequence[Host], here: ThisMachine) -> Job:
+def make_job(
+    options: Options, hosts: Sequence[Host], here: ThisMachine, sizes: tuple[int, ...] = ()
+) -> Job:
     """Make the Job that the options describe.
 
     Args:
         options: checked options.
         hosts: hosts with slots for ranks.
         here: facts that this machine adds to the options.
+        sizes: with --preview, number of ranks on each host of the whole job.
 
     Raises:
         LaunchError: without -n the hosts have too many slots for a job; an option names a rank
@@ -29,6 +32,8 @@ def make_job(options: Options, hosts: Sequence[Host], here: ThisMachine) -> Job:
     """
     num_hosts = options.num_hosts or 1
     num_processes = _compute_num_processes(options, hosts, num_hosts)
+    if sizes:
+        num_processes = sum(sizes)
     _check_ranks("--show", options.show or frozenset(), num_processes)
     completed: dict[str, object] = {
         "num_processes": num_processes,
@@ -46,6 +51,11 @@ def make_job(options: Options, hosts: Sequence[Host], here: ThisMachine) -> Job:
     if options.profile:
         folder, completed["profile_after"] = split_profile(options.profile)
         completed["profile"] = os.path.abspath(folder)
+    if options.preview is not None:
+        from mcjax_launch.request.preview import make_fields
+
+        ranks = _expand_ranks("--preview", options.preview, num_processes)
+        completed |= make_fields(options, ranks, sizes)
     return Job(**vars(options) | here._asdict() | here.python._asdict() | completed)
 
 

@@ -11,12 +11,13 @@ from typing import TYPE_CHECKING
 
 from mcjax_launch.errors import LaunchError
 from mcjax_launch.job import placeholders
-from mcjax_launch.job.hosts import Host
+from mcjax_launch.job.hosts import LOCAL, Host
 from mcjax_launch.job.job import Job
 from mcjax_launch.job.plan import count_ranks_by_host
 from mcjax_launch.journal import optional
 from mcjax_launch.journal.events import NO_EVENTS, Events
 from mcjax_launch.launcher.entry import run as run_job
+from mcjax_launch.ranks import MOST_RANKS
 from mcjax_launch.request import ranks_python, this_machine
 from mcjax_launch.request.coordinates import complete_program, find_program_name, suggest_program
 from mcjax_launch.request.hosts import describe_allocation, describe_unused_way, find_hosts
@@ -51,8 +52,13 @@ def prepare(options: Options, environ: Mapping[str, str], say: Say) -> tuple[Job
     """
     explain = say if options.verbose else None
     found = find_hosts(options, environ)
+    sizes: tuple[int, ...] = ()
+    if options.preview is not None:
+        from mcjax_launch.request.preview import compute_sizes
+
+        sizes, found = compute_sizes(options, found), (Host(name=LOCAL, slots=MOST_RANKS),)
     here = this_machine.collect_facts(options, found, environ, say)
-    job = make_job(options, found, here)
+    job = make_job(options, found, here, sizes)
     for line in (
         *describe_allocation(options, environ, found, job.via),
         *describe_unused_way(options, found),

@@ -41,7 +41,9 @@ class ProgramRecorder(RunRecorder):
             self._launches = None
             self.link.send(NotRecording(repr(error)))
 
-    def describe(self, backend: Any, computation: Any, devices: Any) -> SpanningProgram | None:
+    def describe(
+        self, backend: Any, computation: Any, devices: Any, *more: Any
+    ) -> SpanningProgram | None:
         """Return a program that is about to be compiled if it spans processes; else None."""
         launches = self._launches
         return None if launches is None else launches.describe(backend, computation, devices)

@@ -16,9 +16,8 @@ import sys
 import threading
 import zlib
 
-from ....hook import user_lines
+from ....hook import executions, user_lines
 from ....hook.spmd_program import SpanningProgram, compute_fingerprint, find_first_line
-from ....hook.wrapping import wrap_like
 from ....wire.source_lines import PYTHON, find_owner, is_users
 from ..messages import IDENTITY_BITS
 from .texts import ProgramTexts
@@ -94,7 +93,7 @@ class Launches:
         self._by_sharding: dict[int, _Launched] = {}
         self._broken = False
         on_hit = self._make_on_hit()
-        self._patch_execution(pxla.ExecuteReplicated)
+        self._intercept_launches()
         self._patch_fast_path(pxla)
         _chain_post_hooks(api, on_hit)
         os.register_at_fork(after_in_child=self._forget)  # a fork shares the rings
@@ -138,17 +137,17 @@ class Launches:
 
     # --- launches by JAX's Python code ---
 
-    def _patch_execution(self, execution: Any) -> None:
-        real = execution.__call__
-
+    def _intercept_launches(self) -> None:
         # Local names, because every launch by Python passes here: `self` would be slower.
         programs, launch = self._programs, self._launch
 
-        def call(self: Any, *args: Any) -> Any:
-            program = programs.get(id(self.xla_executable))
-            return real(self, *args) if program is None else launch(program, real, self, args)
+        def around(real: Any, execution: Any, args: Any) -> Any:
+            program = programs.get(id(execution.xla_executable))
+            if program is None:
+                return real(execution, *args)
+            return launch(program, real, execution, args)
 
-        execution.__call__ = wrap_like(real, call)
+        executions.intercept(around)
 
     def _launch(self, program: SpanningProgram, real: Any, execution: Any, args: Any) -> Any:
         """Launch a program that spans processes, and record it if these exchange data."""

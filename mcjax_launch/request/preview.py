@@ -1,0 +1,69 @@
+"""Fields of a job with --preview: some of its ranks, on this machine, each of them alone."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from mcjax_launch.errors import LaunchError
+from mcjax_launch.job.hosts import LOCAL, Host
+from mcjax_launch.job.plan import count_ranks_by_host
+from mcjax_launch.options.kinds import parse_size
+from mcjax_launch.options.options import Options
+from mcjax_launch.ranks import format_count
+
+_MOST_RANKS = 64
+
+
+def compute_sizes(options: Options, hosts: Sequence[Host]) -> tuple[int, ...]:
+    """Return the number of ranks on each host; without named hosts each rank has its own."""
+    count = options.num_processes or sum(host.slots for host in hosts)
+    if [host.name for host in hosts] != [LOCAL]:
+        return tuple(count_ranks_by_host(count, hosts).values())
+    each = options.procs_per_host or 1
+    return tuple(min(each, count - first) for first in range(0, count, each))
+
+
+def make_fields(
+    options: Options, ranks: frozenset[int], sizes: tuple[int, ...]
+) -> dict[str, object]:
+    """Return the fields of a Job in which ranks run alone.
+
+    Args:
+        options: checked options.
+        ranks: the ranks.
+        sizes: number of ranks on each host of the whole job.
+
+    Raises:
+        LaunchError: there are too many ranks, or the chips of --on are too few for the whole job.
+
+    """
+    if len(ranks) > _MOST_RANKS:
+        raise LaunchError(
+            f"--preview {options.preview if options.preview == 'all' else ''}: {len(ranks)} ranks; "
+            f"at most {_MOST_RANKS} run, one after another: name some, such as --preview 0,17"
+        )
+    devices = options.cpu_devices or 1
+    if options.on is not None and parse_size(options.on) is None:
+        _check_chips(options.on, sum(sizes), devices)
+    return {
+        "alone": tuple(sorted(ranks)),
+        "host_sizes": sizes,
+        "cpu_devices": devices,
+        "compile_once": "off",
+        "preload": (),
+        "mtls": "off",
+        "on_rank_failure": "continue" if len(ranks) > 1 else "stop",
+    }
+
+
+def _check_chips(slice_: str, ranks: int, devices: int) -> None:
+    name, _, shape = slice_.partition(":")
+    there_are = math.prod(map(int, shape.split("x")))
+    if name in ("v2", "v3"):
+        there_are *= 2  # a chip is two devices
+    if there_are < ranks * devices:
+        raise LaunchError(
+            f"--on {slice_}: {format_count(there_are, 'chip')}, and the job has "
+            f"{ranks} ranks of {format_count(devices, 'device')}"
+        )

@@ -1,0 +1,201 @@
+"""What is read from a compiled program, and the words of a preview's report."""
+
+import pytest
+
+from mcjax_launch.errors import LaunchError
+from mcjax_launch.features.preview import report
+from mcjax_launch.features.preview.hook.collectives import Layout, find_collectives
+from mcjax_launch.features.preview.hook.compiled import Parameter, format_sharding
+from mcjax_launch.features.preview.hook.service import make_topology_keys
+from mcjax_launch.features.preview.messages import (
+    Calls,
+    Collective,
+    PreviewedProgram,
+    WholeArgument,
+)
+from mcjax_launch.features.preview.report import Chip, RankReport
+from mcjax_launch.job.hosts import LOCAL, Host
+from mcjax_launch.options.options import Options
+from mcjax_launch.request.preview import compute_sizes, make_fields
+
+# Eight devices on four hosts, in a mesh of 4 x 2.
+HOSTS = (0, 0, 1, 1, 2, 2, 3, 3)
+PLACES = tuple((place // 2, place % 2) for place in range(8))
+MESH = Layout(HOSTS, ("fsdp", "tp"), PLACES)
+LOOP = """\
+HloModule jit_step, is_scheduled=true, num_partitions=8
+
+%add (a: f32[], b: f32[]) -> f32[] {
+  ROOT %sum = f32[] add(%a, %b)
+}
+
+%body (p: (s32[], f32[4,4])) -> (s32[], f32[4,4]) {
+  %g = bf16[8,4]{1,0} all-gather(%x), channel_id=1, replica_groups=[2,4]<=[4,2]T(1,0), dimensions={0}
+  %r = f32[4,4]{1,0} all-reduce(%y), channel_id=2, replica_groups={{0,1},{2,3},{4,5},{6,7}}, to_apply=%add
+}
+
+%condition (p: (s32[], f32[4,4])) -> pred[] {
+  ROOT %less = pred[] compare(%i, %n), direction=LT
+}
+
+ENTRY %main (p: f32[4,4]) -> f32[4,4] {
+  %w = (s32[], f32[4,4]{1,0}) while(%t), condition=%condition, body=%body, backend_config={"known_trip_count":{"n":"3"}}
+  %s = (f32[2]{0}, f32[]) reduce-scatter(%a, %b), channel_id=3, replica_groups=[1,8]<=[8], to_apply=%add
+  %c = (f32[4]{0}, f32[4]{0}, u32[], u32[]) collective-permute-start(%a), source_target_pairs={{0,1},{1,2}}
+}
+"""
+
+
+def test_collectives_of_a_loop_count_each_time_along_their_axes() -> None:
+    assert find_collectives(LOOP, MESH) == (
+        # Each device gets 3 parts of 4 from other hosts.
+        Collective("all-gather", ("fsdp",), 3, 3 * 64, 3 * 64),
+        Collective("all-reduce", ("tp",), 3, 3 * 64, 0),
+        Collective("collective-permute", ("fsdp", "tp"), 1, 16, 8),
+        Collective("reduce-scatter", ("fsdp", "tp"), 1, 8 * 12, 8 * 12 * 6 // 7),
+    )
+
+
+def test_collectives_without_a_mesh_have_no_axes() -> None:
+    [gather, *_] = find_collectives(LOOP, Layout((0,) * 8))
+    assert (gather.axes, gather.crossing) == ((), 0)
+
+
+def test_arguments_are_compared_by_type_and_sharding() -> None:
+    sharding = '#sdy.sharding<@mesh, [{}, {"fsdp", "tp"}]>'
+    old = Parameter("w", "tensor<8x4xbf16>", "", is_donated=False)
+    new = Parameter("w", "tensor<8x4xbf16>", sharding, is_donated=False)
+    longer = Parameter("w", "tensor<9x4xbf16>", "", is_donated=False)
+    assert (old.bytes, Parameter("k", "!stablehlo.token", "", is_donated=False).shape) == (64, [])
+    assert old.describe_change(old) == ""
+    assert longer.describe_change(old) == "w is bf16[9,4], before it was bf16[8,4]"
+    assert format_sharding(sharding) == "sharded P(None, 'fsdp', 'tp')"
+    assert "before it was not committed to devices" in new.describe_change(old)
+
+
+def test_keys_of_the_other_processes() -> None:
+    first, other = make_topology_keys(0, 3, 2), make_topology_keys(2, 3, 2)
+    assert list(first) == ["cpu:local_topology/cpu/1", "cpu:local_topology/cpu/2"]
+    [(key, whole)] = other.items()
+    assert key == "cpu:global_topology/cpu"
+    assert all(text in whole for text in first.values())
+    assert b"CpuDevice(id=2049)" in first["cpu:local_topology/cpu/1"]
+
+
+# --- the report ---
+
+STEP = PreviewedProgram(
+    number=0,
+    name="jit_step",
+    where="train.py:42",
+    devices=8,
+    seconds=1.0,
+    arguments=40 << 20,
+    outputs=1 << 20,
+    temporaries=150 << 20,
+    flops=5.8e9,
+    collectives=(
+        Collective("all-gather", ("fsdp",), 2, 96 << 20, 48 << 20),
+        Collective("all-reduce", ("tp",), 1, 1 << 20, 0),
+    ),
+)
+
+
+def make_rank(*programs: PreviewedProgram, rank: int = 0, peak: int = 0) -> RankReport:
+    made = RankReport(rank)
+    made.programs += programs
+    made.calls = Calls(tuple(3 for _ in programs), peak, 0)
+    return made
+
+
+def test_report_has_a_line_for_each_program_and_its_axes() -> None:
+    first, other = make_rank(STEP, peak=200 << 20), make_rank(STEP, rank=17, peak=200 << 20)
+    assert list(report.format_report([first, other], 64, 4, Chip())) == [
+        "preview of rank 0 of 64, 4 devices each, bytes on a device by XLA's CPU compiler:",
+        "  jit(step) at train.py:42: called 3 times: 40.0 MiB arguments + 1.0 MiB outputs + "
+        "150.0 MiB temporaries = 191.0 MiB; 5.8 GFLOP",
+        "    fsdp: 2 all-gathers 96.0 MiB; 50 % of 96.0 MiB crosses hosts",
+        "    tp: 1 all-reduce 1.0 MiB; within hosts",
+        "  all arrays together: at most 200.0 MiB, during jit(step) at train.py:42",
+        "preview of rank 17: the same programs",
+    ]
+
+
+def test_what_does_not_fit() -> None:
+    chip = Chip("160M", 160 << 20)
+    fits = Chip("16G", 16 << 30)
+    assert report.find_misfits([make_rank(STEP), make_rank(STEP)], chip) == [
+        "jit(step): 191.0 of 160.0 MiB: does not fit (temporaries 150.0 MiB at train.py:42)"
+    ]
+    assert report.find_misfits([make_rank(STEP, peak=15 << 30)], fits) == []
+    [alive] = report.find_misfits([make_rank(STEP, peak=17 << 30)], fits)
+    assert alive == "17.0 of 16.0 GiB in use during jit(step) at train.py:42: does not fit"
+    tpu = STEP.copy_with(memory=100 << 20)  # by libtpu
+    assert report.find_misfits([make_rank(tpu)], Chip("v5e:2x4")) != []
+
+
+WARNINGS = {
+    "x has no rows": STEP.copy_with(empty=("x",)),
+    "not sharded, whole on each device: w (30.0 MiB)": STEP.copy_with(
+        unsharded=(WholeArgument("w", 30 << 20), WholeArgument("b", 10))
+    ),
+    "axis tp crosses hosts": STEP.copy_with(
+        collectives=(Collective("all-reduce", ("tp",), 1, 8, 4),)
+    ),
+}
+
+
+@pytest.mark.parametrize("text", WARNINGS)
+def test_warnings_name_the_line(text: str) -> None:
+    found = list(report.find_warnings(make_rank(WARNINGS[text]), Chip()))
+    assert found == [f"jit(step) at train.py:42: {text}"]
+
+
+def test_warning_of_a_function_compiled_again_counts_all() -> None:
+    again = STEP.copy_with(changed="x is f32[7], before it was f32[8]")
+    [found] = report.find_warnings(make_rank(STEP, again, again), Chip())
+    assert found == f"jit(step) at train.py:42 was compiled 3 times: {again.changed}"
+
+
+def test_rematerialization_is_found_in_what_the_compiler_prints() -> None:
+    printed = (
+        "W1 spmd_partitioner.cc:666] [SPMD] Involuntary full rematerialization. The compiler "
+        'cannot go from sharding {a} to {b}, metadata={op_name="jit(step)/dot_general" x}\nmore\n'
+    )
+    rank = make_rank(STEP)
+    rank.rematerialized = report.find_rematerialized(printed * 2)
+    [found] = report.find_warnings(rank, Chip())
+    assert found.startswith("jit(step) at train.py:42: involuntary full rematerialization")
+    assert found.endswith(": dot_general")
+
+
+def test_ranks_that_call_a_function_with_other_shapes() -> None:
+    short = STEP.copy_with(inputs=("x is f32[7]",))
+    ranks = [make_rank(STEP.copy_with(inputs=("x is f32[8]",))), make_rank(short, rank=17)]
+    assert list(report.find_differences(ranks)) == [
+        "jit(step) at train.py:42: ranks 0 and 17 would run different programs: x is f32[8], and "
+        "x is f32[7]"
+    ]
+
+
+# --- the request ---
+
+
+def test_sizes_of_hosts() -> None:
+    local, hosts = (Host(name=LOCAL, slots=5),), (Host(name="a", slots=3), Host(name="b", slots=4))
+    assert compute_sizes(Options(num_processes=5), local) == (1,) * 5
+    assert compute_sizes(Options(num_processes=5, procs_per_host=2), local) == (2, 2, 1)
+    assert compute_sizes(Options(), hosts) == (3, 4)
+    assert compute_sizes(Options(num_processes=5), hosts) == (3, 2)
+
+
+def test_too_few_chips_are_refused() -> None:
+    options = Options(num_processes=8, cpu_devices=4, on="v5e:4x4")
+    with pytest.raises(LaunchError, match="16 chips, and the job has 8 ranks of 4 devices"):
+        make_fields(options, frozenset({0}), (1,) * 8)
+    assert make_fields(options, frozenset({3, 0}), (1,) * 4)["alone"] == (0, 3)
+
+
+def test_too_many_ranks_are_refused() -> None:
+    with pytest.raises(LaunchError, match="at most 64"):
+        make_fields(Options(preview="all"), frozenset(range(65)), (1,) * 65)
