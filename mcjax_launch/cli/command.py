@@ -70,9 +70,8 @@ def command(context: click.Context, /, **values: Any) -> int:
     options, client = Options(**values), context.obj
     journal = Journal()
     try:
-        return (
-            _act(options, context, journal) if client is None else _serve(options, context, journal)
-        )
+        act = _act if client is None else _serve
+        return act(options, context, journal)
     except LaunchError as error:
         from mcjax_launch.cli.usage_errors import as_typed, with_origins
 
