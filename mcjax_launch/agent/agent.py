@@ -175,6 +175,7 @@ class Agent:
             unkillable = _describe_processes(
                 system.list_descendants() if self._leaving.unkillable else []
             )
+            self._keep_in_touch()  # answer what has been asked
             self.link.ignores = True  # nothing may be made in the folder any more
             not_removed = private_folder.remove(self.folder, self._keep_in_touch)
             log = tuple(self._memory.read_log()) if self._memory is not None else ()

@@ -7,6 +7,7 @@ import os
 import time
 import zlib
 from binascii import b2a_base64
+from itertools import islice
 
 from ...agent.part import AgentPart
 from .messages import (
@@ -48,6 +49,8 @@ _OLDEST = ENTRIES - 2 * BLOCKS[-1] - 2
 # With more times in a report, only those of every 7th program are told, or of every 91st ...
 _MOST_TIMES = 32
 _THINNER = *BLOCKS, BLOCKS[-1] * 11, BLOCKS[-1] * 11 * 17
+# Programs of a rank that not all ranks of this host have run, of which the text is sent unasked.
+_MOST_TEXTS = 2
 
 
 class SequenceReader:
@@ -109,6 +112,11 @@ def _thin(times: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
 class _Process:
     """Recording process of a rank; `number` counts those of the rank.
 
+    Args:
+        rank, number: the rank, and the number.
+        path: path of the file.
+        ran: identities of all programs that the rank has run, in order; new ones are added.
+
     Attributes:
         most: number of programs that were read last in the sequence with most.
 
@@ -116,9 +124,10 @@ class _Process:
 
     most = 0
 
-    def __init__(self, rank: int, number: int, path: str) -> None:
+    def __init__(self, rank: int, number: int, path: str, ran: dict[int, None]) -> None:
         self.rank = rank
         self.number = number
+        self._ran = ran
         with open(path, "rb") as file:
             shared = mmap.mmap(file.fileno(), FILE_BYTES, access=mmap.ACCESS_READ)
         words = memoryview(shared).cast("Q")
@@ -134,6 +143,7 @@ class _Process:
             if (new := reader.read()) is not None:
                 first, programs, begun = new
                 self.most = max(self.most, len(programs))
+                self._ran.update(dict.fromkeys(programs))
                 packed = b"".join(program.to_bytes(4, "little") for program in programs)
                 text = b2a_base64(zlib.compress(packed, 1), newline=False).decode()
                 place = self.rank, self.number, head[KEY]
@@ -151,6 +161,7 @@ class RecordReports(AgentPart):
         super().__init__(agent)
         self._processes: dict[int, _Process] = {}  # by pid
         self._paths: dict[int, list[str]] = {}  # of the files of each rank's processes
+        self._ran: dict[int, dict[int, None]] = {}  # identities of each rank's programs
         self.deadline: float | None = None
         self._reported_at = time.monotonic()
         agent.timers.append(self)
@@ -182,7 +193,8 @@ class RecordReports(AgentPart):
         path = os.path.join(self.agent.folder, os.path.basename(said.message.path))
         paths = self._paths.setdefault(hook.rank, [])
         try:
-            self._processes[hook.pid] = _Process(hook.rank, len(paths), path)
+            ran = self._ran.setdefault(hook.rank, {})
+            self._processes[hook.pid] = _Process(hook.rank, len(paths), path, ran)
             paths.append(path)
             os.unlink(path)
         except (OSError, ValueError):  # a program has sent nonsense
@@ -200,6 +212,16 @@ class RecordReports(AgentPart):
     def on_rank_end(self, rank: int) -> None:
         """Report the last entries of a rank's processes, before its end is reported."""
         self._report([each for each in self._processes.values() if each.rank == rank])
+        if set(self.agent.pids.values()) == {rank}:
+            self._send_unshared_texts()
+
+    def _send_unshared_texts(self) -> None:
+        """Send the texts of programs that not all ranks ran: after the last rank none is asked."""
+        others = self._ran.values()
+        for rank, ran in self._ran.items():
+            unshared = (each for each in ran if any(each not in all_of for all_of in others))
+            for identity in islice(unshared, _MOST_TEXTS):
+                self._send_text(rank, identity)
 
     def expire(self, now: float) -> None:
         """Report what is new, if it is time."""

@@ -20,6 +20,7 @@ from mcjax_launch.features.recorder.messages import (
     HAS_NO_ORDER,
     MOST_SEQUENCES,
     Area,
+    ProgramText,
     Recorded,
     Recording,
 )
@@ -217,3 +218,28 @@ def test_each_mesh_has_a_sequence_as_long_as_there_is_room(tmp_path: Path) -> No
     assert [file.get_sequence(mesh) for mesh in meshes] == sequences
     assert [each.index for each in sequences] == [*range(MOST_SEQUENCES), -1]
     assert [each.is_recorded for each in sent] == [True] * MOST_SEQUENCES + [False]
+
+
+def test_texts_that_ranks_do_not_share_are_sent_before_the_last_rank_ends(tmp_path: Path) -> None:
+    """Then nothing answers questions any more."""
+    sent: list[Any] = []
+    ranks: Any = SimpleNamespace(
+        timers=[], link=SimpleNamespace(send=sent.append), folder=str(tmp_path), pids={10: 0, 11: 1}
+    )
+    reports = RecordReports(ranks)
+    for rank, own in ((0, 6), (1, 7)):
+        path = tmp_path / f"programs.{rank}"
+        file = SequenceFile(str(path), SimpleNamespace(send=lambda _: None))  # type: ignore[arg-type]
+        hook: Any = SimpleNamespace(rank=rank, pid=10 + rank)
+        reports.on_hook_message(hook, FromHook(rank, Recording(file.path)))
+        for program in (5, own):
+            Path(f"{path}.{program}").write_bytes(b"text of %d" % program)
+        record(file.get_sequence(("cpu", None, None)), 5, own)
+    for pid, rank in ((10, 0), (11, 1)):
+        reports.on_rank_end(rank)
+        del ranks.pids[pid]
+    texts = {(each.rank, each.identity): each.text for each in sent if isinstance(each, ProgramText)}
+    assert {place: a2b_base64(text) for place, text in texts.items()} == {
+        (0, 6): b"text of 6",
+        (1, 7): b"text of 7",
+    }
