@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from mcjax_launch.explain.program_code import find_code_differences, parse_code
+from mcjax_launch.journal.replicas import ValueDifference
 from mcjax_launch.journal.sequences import (
     Deviation,
     DeviationKind,
@@ -60,6 +61,25 @@ def describe_code(sequences: ProgramSequences, difference: Difference) -> list[s
         f"{what or 'they differ at'}: {usual[0]}: {ours} · {' · '.join(others)}"
         for (what, ours), others in lines.items()
     ]
+
+
+def describe_values(sequences: ProgramSequences, difference: ValueDifference) -> str:
+    """Return the line on a difference between the values of an array."""
+    held, groups = difference.held, difference.groups
+    what = "argument" if difference.of_arguments else "output"
+    name = f"{what} {held.name}" if held.name else f"the {what}"
+    if not held.name and held.index:
+        name = f"{what} {held.index}"
+    part = f"part {held.part} of " if held.part else ""
+    more = f" and {difference.more} more" if difference.more else ""
+    where = f"{part}{name}{more} of {sequences.names[difference.identity]}"
+    place = f"{where} (program {difference.number:,} of this mesh)"
+    if len(groups) > 2 and len(groups[0]) == 1:
+        who = format_ranks(rank for group in groups for rank in group)
+        return f"{who} each hold other bits in {place}"
+    others = sorted(rank for group in groups[1:] for rank in group)
+    hold = "holds" if len(others) == 1 else "hold"
+    return f"{format_ranks(others)} {hold} other bits than {format_ranks(groups[0])} in {place}"
 
 
 def find_cure(difference: Difference, usual: str) -> str:

@@ -58,6 +58,7 @@ def list_used(job: "Job") -> "list[str]":
         "preload": bool(job.preload),
         "preview": bool(job.alone),
         "profile": job.profile is not None,
+        RECORDER: job.verify_spmd,
         "session": job.has_calls,
         "setup": job.setup is not None,
         "stdin": job.stdin,

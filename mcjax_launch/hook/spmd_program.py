@@ -333,6 +333,38 @@ def _sum_up_constants(module: Any) -> None:
         pass
 
 
+# --- names of arguments and results ---
+
+_ARGUMENT = r'loc\("([^"]*)"'
+_RESULT = "result"  # begins the names of results, in newer versions of JAX
+
+
+def list_array_names(computation: Any) -> tuple[list[str], list[str]]:
+    """Return the paths of a program's arguments and results, such as `params['w']` and `['w']`."""
+    import re
+
+    with computation.context:
+        [main] = (op for op in computation.body.operations if _is_main(op))
+        locations = [
+            str(argument.location)
+            for argument in main.regions[0].blocks[0].arguments
+            if "token" not in str(argument.type)
+        ]
+        arguments = [
+            found[1] if (found := re.match(_ARGUMENT, location)) else "" for location in locations
+        ]
+        results = []
+        has_results = "res_attrs" in main.attributes
+        for result in main.attributes["res_attrs"] if has_results else ():
+            name = result[_RESULT_NAME].value if _RESULT_NAME in result else ""
+            results.append(name[len(_RESULT) :] if name.startswith(_RESULT) else name)
+    return arguments, results
+
+
+def _is_main(op: Any) -> bool:
+    return "sym_name" in op.attributes and bool(op.attributes["sym_name"].value == "main")
+
+
 # --- the program ---
 
 # Prefix of the names of programs of pmap before jax 0.8, whose later launches are not observed.
@@ -398,6 +430,13 @@ class SpanningProgram:
     def format_text(self) -> str:
         """Return the program's StableHLO with source positions, comparable between processes."""
         return format_program(self._computation, self._ids)
+
+    def list_names(self) -> tuple[list[str], list[str]]:
+        """Return the paths of the program's arguments, and of its results; none if unknown."""
+        try:
+            return list_array_names(self._computation)
+        except Exception:  # an unknown version of JAX
+            return [], []
 
     def exchanges_data(self, executable: Any) -> bool:
         """Return whether its processes exchange data; False if all its launches are not observed.

@@ -14,6 +14,7 @@ from collections.abc import Collection, Sequence
 from enum import Enum, auto
 
 from mcjax_launch.journal.arrivals import ProgramArrivals
+from mcjax_launch.journal.replicas import ReplicaValues
 from mcjax_launch.wire.value import Value
 
 # Programs before a difference that are kept.
@@ -200,6 +201,16 @@ class MeshSequence:
         self._active = set(members)  # ranks that have not ended early
         self._apart_since = 0.0
         self._known: dict[tuple[int, int, tuple[int, ...]], Deviation] = {}
+
+    @property
+    def is_different(self) -> bool:
+        """True if the ranks have run different programs."""
+        return bool(self.differences)
+
+    @property
+    def equal(self) -> int:
+        """Number of programs that all ranks have run alike, from the first one on."""
+        return min(own.count - len(own.programs) for own in self.by_rank.values())
 
     def add(self, rank: int, first: int, programs: Sequence[int], begun: int, at: float) -> None:
         """Add a rank's programs, from number `first` on, and the one that it has begun."""
@@ -484,6 +495,7 @@ class ProgramSequences:
         meshes: sequence of each mesh, by the number of the ranks' process and a key.
         texts: the code of programs that ranks have run in place of one another, by identity; ""
             if it is not kept.
+        values: the values of what ranks hold in common.
 
     """
 
@@ -491,6 +503,7 @@ class ProgramSequences:
         self.names = ProgramNames()
         self.meshes: dict[tuple[int, int], MeshSequence] = {}
         self.texts: dict[int, str] = {}
+        self.values = ReplicaValues()
 
     @property
     def differences(self) -> list[Difference]:

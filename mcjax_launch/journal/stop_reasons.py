@@ -137,3 +137,14 @@ def diverged(details: Sequence[str]) -> StopReason:
     """
     message = "--verify-spmd: the ranks run different programs"
     return StopReason(message, exit_status.FAILED, tuple(details))
+
+
+def not_replicated(details: Sequence[str]) -> StopReason:
+    """Return the reason to end a job whose ranks hold other values in a replicated array.
+
+    Args:
+        details: lines on the array.
+
+    """
+    message = "--verify-spmd: arrays that are called replicated are not"
+    return StopReason(message, exit_status.FAILED, tuple(details))

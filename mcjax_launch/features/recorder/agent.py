@@ -24,9 +24,11 @@ from .messages import (
     Area,
     AskText,
     AskTime,
+    ComputedDigests,
     Entries,
     HostTime,
     ProgramText,
+    RankDigests,
     Recorded,
     Recording,
 )
@@ -187,6 +189,12 @@ class RecordReports(AgentPart):
 
     def on_hook_message(self, hook: HookConnection, said: FromHook) -> None:
         """Begin to read a process's file, or pass on what the launcher must know."""
+        if isinstance(said.message, ComputedDigests):
+            process = self._processes.get(hook.pid)
+            if process is not None:
+                digests = said.message.digests
+                self.agent.link.send(RankDigests(hook.rank, process.number, digests))
+            return
         if not isinstance(said.message, Recording):
             super().on_hook_message(hook, said)
             return

@@ -10,19 +10,24 @@ from typing import TYPE_CHECKING
 from mcjax_launch.features.recorder.messages import (
     AskText,
     AskTime,
+    Digests,
     Entries,
     HostTime,
+    NotComparing,
     NotRecording,
     ProgramText,
+    RankDigests,
     Recorded,
     RecordedSequence,
+    ReplicatedParts,
 )
 from mcjax_launch.journal import optional
 from mcjax_launch.journal.facts import CameLate, CountsDue, ProgramsCounted, ProgramsDiffer
 from mcjax_launch.journal.programs import format_title
 from mcjax_launch.journal.rank_run import RankRun
+from mcjax_launch.journal.replicas import HeldPart
 from mcjax_launch.journal.sequences import MeshSequence, ProgramName, ProgramSequences
-from mcjax_launch.journal.stop_reasons import StopReason, diverged
+from mcjax_launch.journal.stop_reasons import StopReason, diverged, not_replicated
 from mcjax_launch.launcher.part import JobLauncher, LauncherPart
 from mcjax_launch.ranks import format_ranks
 from mcjax_launch.wire.hook_messages import Program
@@ -31,6 +36,7 @@ from mcjax_launch.wire.messages import Exited, FromHook
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
+    from mcjax_launch.job.plan import Rank
     from mcjax_launch.transport.connection import AgentConnection
     from mcjax_launch.wire.frames import Raw
     from mcjax_launch.wire.messages import ToLauncher
@@ -86,6 +92,7 @@ class SequenceComparison(LauncherPart):
         # Programs of one name, and the first rank that ran each.
         self._alike: defaultdict[ProgramName, dict[int, int]] = defaultdict(dict)
         self._stop: StopReason | None = None
+        self._has_told_values = False
         self._look_at = math.inf
         self._event_at = -math.inf  # of the latest counts
         if launcher.job.verify_spmd and launcher.job.num_hosts > 1 and not launcher.restart:
@@ -99,6 +106,10 @@ class SequenceComparison(LauncherPart):
         """Time at which to look for differences again."""
         return self._look_at if math.isfinite(self._look_at) else None
 
+    def get_variable(self, rank: "Rank") -> str:
+        """Have ranks report digests of what they hold in common, with --verify-spmd."""
+        return "values" if self.launcher.job.verify_spmd else ""
+
     def on_message(self, link: "AgentConnection", message: "ToLauncher | Raw", now: float) -> None:
         """Record what ranks have run, and compare it."""
         match message:
@@ -110,6 +121,14 @@ class SequenceComparison(LauncherPart):
                 self._links[rank] = link
                 if not sequence.is_recorded:
                     self._unseen[rank] = f"rank {rank} has too many meshes"
+            case FromHook(rank=rank, message=ReplicatedParts() as held):
+                self._record_parts(rank, held)
+            case FromHook(rank=rank, message=NotComparing(identity, reason)):
+                title = self._sequences.names[identity].title
+                line = f"rank {rank} does not compare values of {title}: {reason}"
+                self.launcher.console.show_detail(line)
+            case RankDigests(rank, process, digests):
+                self._add_digests(rank, process, digests, now)
             case HostTime() as told:
                 self._clocks[link].set(told, now)
             case ProgramText(_, identity, text):
@@ -179,6 +198,31 @@ class SequenceComparison(LauncherPart):
         if len(arrivals.slow) > known:
             self._explain(CameLate())
 
+    # --- values ---
+
+    def _record_parts(self, rank: int, held: ReplicatedParts) -> None:
+        values = self._sequences.values
+        parts = [HeldPart(part.index, part.name, part.part) for part in held.parts]
+        values.describe(rank, held.identity, held.of_arguments, parts)
+        values.processors[rank] = held.processor
+        kinds = set(values.processors.values())
+        if len(kinds) > 1:
+            self._say("values are compared only between ranks with equal processors")
+
+    def _add_digests(self, rank: int, process: int, digests: Digests, now: float) -> None:
+        try:
+            words = array("I", a2b_base64(digests.values))
+        except ValueError:  # a program has sent nonsense
+            return
+        self._sequences.values.add(
+            (process, digests.key),
+            rank,
+            (digests.number, digests.identity),
+            words,
+            of_arguments=digests.of_arguments,
+            now=now,
+        )
+
     # --- differences ---
 
     def _look(self, now: float) -> None:
@@ -196,6 +240,14 @@ class SequenceComparison(LauncherPart):
         is_over = not state.running
         self._look_at = self._sequences.compare(ended, now, 0.0 if is_over else _STANDS_S)
         self._say_unseen()
+        values = self._sequences.values
+        self._look_at = min(self._look_at, values.compare(self._sequences.meshes, now))
+        if values.difference is not None and not self._has_told_values:
+            self._has_told_values = True
+            words = optional.load("explain.differences")
+            lines = [words.describe_values(self._sequences, values.difference)] if words else []
+            self.launcher.perform(self.launcher.policy.on_limit(not_replicated(lines)))
+            return
         leaving = [run.membership.leaving_at for run in state.running]
         ends = (at + _LAST_S for at in leaving if at is not None and at + _LAST_S > now)
         self._look_at = min(self._look_at, *ends, math.inf)
@@ -262,10 +314,14 @@ class SequenceComparison(LauncherPart):
         """Say with -v which programs are not compared."""
         for mesh in self._sequences.meshes.values():
             if mesh.unseen and not mesh.differences:
-                line = f"programs over {format_ranks(mesh.members)} are not compared: {mesh.unseen}"
-                if line not in self._said:
-                    self._said.add(line)
-                    self.launcher.console.show_detail(line)
+                ranks = format_ranks(mesh.members)
+                self._say(f"programs over {ranks} are not compared: {mesh.unseen}")
+
+    def _say(self, line: str) -> None:
+        """Show a line with -v, once."""
+        if line not in self._said:
+            self._said.add(line)
+            self.launcher.console.show_detail(line)
 
     # --- counts ---
 

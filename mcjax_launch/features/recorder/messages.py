@@ -88,6 +88,78 @@ class RecordedSequence(HookMessage):
     is_recorded: bool = True
 
 
+class ReplicatedPart(Nested):
+    """Array, or part of an array, that several processes hold.
+
+    Args:
+        index: number of the array among a program's arguments or outputs.
+        name: path of the array, such as `params['w']`; "" if there is none.
+        part: the part, such as `[0:4, :]`; "" for the whole array.
+
+    """
+
+    index: int
+    name: str
+    part: str
+
+
+class ReplicatedParts(HookMessage):
+    """Notice of the replicated arguments, or outputs, of which a process will report digests.
+
+    `processor` names what computes in this process: equal ones compute equal bits.
+    """
+
+    identity: int
+    of_arguments: bool
+    parts: tuple[ReplicatedPart, ...]
+    processor: str
+
+
+class NotComparing(HookMessage):
+    """Notice that a process cannot compute digests of a program's arrays, and why."""
+
+    identity: int
+    reason: str
+
+
+class Digests(Nested):
+    """Digests of the replicated arguments, or outputs, of a program.
+
+    Args:
+        key: the key of the program's sequence.
+        number: number of the program in the sequence.
+        identity: identity of the program.
+        of_arguments: True for its arguments, False for its outputs.
+        values: digests of the parts in `ReplicatedParts`, 4 bytes each, in base64.
+
+    """
+
+    key: int
+    number: int
+    identity: int
+    of_arguments: bool
+    values: str
+
+
+class ComputedDigests(HookMessage):
+    """Report of digests by the process that holds the arrays."""
+
+    digests: Digests
+
+
+class RankDigests(ToLauncher):
+    """Report of digests; `process` is the number of the rank's process, as in `Entries`."""
+
+    rank: int
+    process: int
+    digests: Digests
+
+    @property
+    def about(self) -> Iterable[int]:
+        """The rank that the message is about."""
+        return {self.rank}
+
+
 class Entries(Nested):
     """New entries of a sequence.
 

@@ -238,7 +238,9 @@ def test_texts_that_ranks_do_not_share_are_sent_before_the_last_rank_ends(tmp_pa
     for pid, rank in ((10, 0), (11, 1)):
         reports.on_rank_end(rank)
         del ranks.pids[pid]
-    texts = {(each.rank, each.identity): each.text for each in sent if isinstance(each, ProgramText)}
+    texts = {
+        (each.rank, each.identity): each.text for each in sent if isinstance(each, ProgramText)
+    }
     assert {place: a2b_base64(text) for place, text in texts.items()} == {
         (0, 6): b"text of 6",
         (1, 7): b"text of 7",

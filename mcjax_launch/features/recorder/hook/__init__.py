@@ -35,7 +35,7 @@ class ProgramRecorder(RunRecorder):
 
             folder = os.path.dirname(self.environ[hook_environ.SOCKET])
             file = SequenceFile(os.path.join(folder, f"programs.{os.getpid()}"), self.link)
-            self._launches = Launches(file, self.link)
+            self._launches = Launches(file, self.link, compares_values=bool(self.asked))
             self.link.send(Recording(file.path))
         except Exception as error:  # an unknown JAX, or a full disk
             self._launches = None

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from ....hook.agent_link import AgentLink
+    from .replicas import ComparedProgram, Replicas
     from .sequences import Mesh, Sequence, SequenceFile
 
     PostHook = Callable[[Any, Any, Any, Any], object]
@@ -48,16 +49,18 @@ class _Launched:
         identity: its entry in sequences.
         sequence: the sequence of its mesh.
         shardings: shardings of first outputs, and the copy of each that is this program's own.
+        compared: what is compared of its arrays; None if nothing is.
 
     """
 
-    __slots__ = ("identity", "mesh", "sequence", "shardings")
+    __slots__ = ("compared", "identity", "mesh", "sequence", "shardings")
 
     def __init__(self, identity: int, mesh: Mesh, sequence: Sequence) -> None:
         self.identity = identity
         self.mesh = mesh
         self.sequence = sequence
         self.shardings: dict[Any, Any] = {}
+        self.compared: ComparedProgram | None = None
 
 
 class Launches:
@@ -66,13 +69,16 @@ class Launches:
     Args:
         file: the file of the sequences.
         link: the link to the agent.
+        compares_values: True to compare the arrays that several processes hold.
 
     Raises:
         ImportError, AttributeError: this JAX lacks an internal name.
 
     """
 
-    def __init__(self, file: SequenceFile, link: AgentLink) -> None:
+    def __init__(
+        self, file: SequenceFile, link: AgentLink, *, compares_values: bool = False
+    ) -> None:
         import jax
         from jax._src import api, source_info_util, traceback_util
         from jax._src.array import ArrayImpl
@@ -85,6 +91,11 @@ class Launches:
         self._link = link
         self._texts = ProgramTexts(file.path)
         self._array, self._list_leaves = ArrayImpl, jax.tree_util.tree_leaves
+        self._replicas: Replicas | None = None
+        if compares_values:
+            from .replicas import Replicas
+
+            self._replicas = Replicas(link, self._list_leaves)
         # By the id of an executable: the program, if it spans processes.
         self._programs: dict[int, SpanningProgram] = {}
         # By fingerprint; None if the processes exchange no data.
@@ -104,11 +115,15 @@ class Launches:
         for launched in self._known.values():
             if launched is not None:
                 launched.sequence = self._file.get_sequence(launched.mesh)
+                if launched.compared is not None:
+                    launched.compared.begin_anew()
 
     def _forget(self) -> None:
         self._programs.clear()
         self._by_sharding.clear()
         self._broken = True
+        if self._replicas is not None:
+            self._replicas.pending.clear()
 
     # --- compiling ---
 
@@ -154,6 +169,9 @@ class Launches:
         launched = self._find_launched(program, execution, args)
         if launched is None:
             return real(execution, *args)
+        compared = launched.compared
+        if compared is not None:
+            compared.before_launch(launched.sequence, execution, args)
         launched.sequence.set_begun(launched.identity)
         try:
             out = real(execution, *args)
@@ -163,6 +181,8 @@ class Launches:
         finally:
             launched.sequence.set_begun(0)
         self._record(launched)
+        if compared is not None:
+            compared.on_launch(launched.sequence, out)
         return out
 
     def _find_launched(
@@ -190,6 +210,10 @@ class Launches:
         message = program.make_message(identity, args, where)
         mesh = message.platform, message.processes, message.devices
         launched = _Launched(identity, mesh, self._file.get_sequence(mesh))
+        if self._replicas is not None:
+            from .replicas import ComparedProgram
+
+            launched.compared = ComparedProgram(self._replicas, identity, program.list_names())
         self._texts.keep(identity, text)
         self._link.send(message)
         return launched
@@ -249,6 +273,8 @@ class Launches:
                     sequence.ring[next(sequence.positions)] = launched.identity
                 except StopIteration:
                     sequence.begin_block(launched.identity)
+                if (compared := launched.compared) is not None:
+                    compared.on_launch(sequence, out)
 
         return on_hit
 

@@ -45,6 +45,7 @@ class Sequence:
         area: its part of the file.
 
     Attributes:
+        key: the sequence's key; 0 if nothing reads it.
         ring: the latest entries.
         positions: of the next entries in the ring, as an iterator, which is faster than a number;
             at its end a block must be begun (see `begin_block`).
@@ -53,12 +54,13 @@ class Sequence:
     """
 
     __slots__ = (
-        *("index", "positions", "ring", "thread"),
+        *("index", "key", "positions", "ring", "thread"),
         *("_area", "_entrance", "_judged", "_length", "_until"),
     )
 
     def __init__(self, index: int, area: Area) -> None:
         self.index = index
+        self.key = int(area.head[KEY])
         self.ring = area.entries
         self.thread = threading.get_ident()
         self._area = area
