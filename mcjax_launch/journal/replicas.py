@@ -143,17 +143,31 @@ class ReplicaValues:
         if len(waiting) > _MOST_WAITING:
             del waiting[min(waiting)]
 
-    def compare(self, meshes: Mapping[tuple[int, int], ComparedPrograms], now: float) -> float:
-        """Look for differences; return the time at which to look again, infinity for never."""
+    def compare(
+        self, meshes: Mapping[tuple[int, int], ComparedPrograms], now: float, *, is_over: bool
+    ) -> float:
+        """Look for differences; return the time at which to look again, infinity for never.
+
+        Args:
+            meshes: the programs of each mesh.
+            now: current time, in time.monotonic's seconds.
+            is_over: True if no rank will report anything more.
+
+        """
+        wait_s = 0.0 if is_over else _WAIT_S
         again = math.inf
         for place, waiting in self._waiting.items():
             mesh = meshes.get(place)
             if mesh is not None and self.difference is None:
-                again = min(again, self._compare_mesh(mesh, waiting, now))
+                again = min(again, self._compare_mesh(mesh, waiting, now, wait_s))
         return again
 
     def _compare_mesh(
-        self, mesh: ComparedPrograms, waiting: dict[tuple[int, bool], _Reports], now: float
+        self,
+        mesh: ComparedPrograms,
+        waiting: dict[tuple[int, bool], _Reports],
+        now: float,
+        wait_s: float,
     ) -> float:
         if mesh.is_different or mesh.unseen or not mesh.has_order:
             waiting.clear()  # numbers of programs say nothing any more
@@ -161,8 +175,8 @@ class ReplicaValues:
             # The arguments of a program are there before the program.
             if mesh.equal < number - (not of_outputs):
                 break
-            if len(reports.by_rank) < len(mesh.members) and now < reports.since + _WAIT_S:
-                return reports.since + _WAIT_S
+            if len(reports.by_rank) < len(mesh.members) and now < reports.since + wait_s:
+                return reports.since + wait_s
             del waiting[number, of_outputs]
             self._compare_program(number, reports, now, of_arguments=not of_outputs)
             if self.difference is not None:

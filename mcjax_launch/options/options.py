@@ -319,7 +319,8 @@ class DebuggingOptions(OptionGroup, title="Debugging", kw_only=True):
         help="Have each rank wait for an IDE's debugger, rank N at PORT + N of its host.",
     )
     verify_spmd: bool = declare_flag(
-        "End the job with status 1 at the first difference between the programs that ranks run.",
+        "End the job with status 1 at the first difference between the programs that ranks run, or "
+        "between their values of a replicated array.",
         excludes=("--no-hook", "--on-rank-failure: ranks that go on run other programs"),
     )
     preview: frozenset[int] | Literal["all"] | None = declare_option(

@@ -214,6 +214,7 @@ function showHead() {
       : `${joined.length} of ${ranks.length}`]);
     if (cause.at_s != null)
       facts.push([cause.kind === "rank" ? "Root cause at" : "Stopped at", duration(cause.at_s)]);
+    if (attempt.values) facts.push(["Replicas equal at", duration(attempt.values.at_s)]);
   }
   facts.push(...versions().map(([name, words]) => [name, words]));
   if (record.restarts) facts.push(["Restarts", record.restarts]);

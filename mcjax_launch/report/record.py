@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from mcjax_launch.explain.causes import omit_middle_lines
-from mcjax_launch.explain.differences import describe_differences
+from mcjax_launch.explain.differences import describe_differences, describe_values
 from mcjax_launch.explain.findings.slow import describe_slow_rank
 from mcjax_launch.job.job import Job
 from mcjax_launch.journal.attempt import Attempt, JobOutcome
@@ -109,8 +109,9 @@ def make_attempt_record(ended: Attempt, began_at: float) -> Json:
         "log_dir": state.log_dir,
         "exit_status": ended.summary.status,
         "cause": cause,
-        "divergence": describe_differences(state.sequences) if state.sequences else [],
+        "divergence": _describe_divergence(state),
         "divergence_sides": _list_sides(state),
+        "values": _make_values(state),
         "stacks": list(state.stacks),
         "native_stacks": list(state.native_stacks),
         "kernel_log": list(state.kernel_log),
@@ -216,12 +217,38 @@ def _make_cause(ended: Attempt) -> Json:
     }
 
 
-def _list_sides(state: RunState) -> list[list[int]]:
-    """Return the groups of ranks that did the same at the first difference of programs."""
-    if state.sequences is None or not state.differs:
+def _describe_divergence(state: RunState) -> list[str]:
+    """Return lines on different programs, and on different values of replicated arrays."""
+    if (sequences := state.sequences) is None:
         return []
+    found = sequences.values.difference
+    values = [] if found is None else [describe_values(sequences, found)]
+    return [*describe_differences(sequences), *values]
+
+
+def _list_sides(state: RunState) -> list[list[int]]:
+    """Return the groups of ranks that did, or held, the same at the first difference."""
+    if state.sequences is None:
+        return []
+    if not state.differs:
+        found = state.sequences.values.difference
+        return [] if found is None else [list(group) for group in found.groups]
     first = state.sequences.differences[0]
     return [list(first.ranks), *(list(found.ranks) for found in first.deviations)]
+
+
+def _make_values(state: RunState) -> Json | None:
+    """Return the record of the latest comparison of values that found no difference."""
+    if state.sequences is None or (last := state.sequences.values.last) is None:
+        return None
+    return {
+        "at_s": _compute_seconds_since(state.began_at, last.at),
+        "program": str(state.sequences.names[last.identity]),
+        "number": last.number,
+        "arrays": last.arrays,
+        "ranks": last.ranks,
+        "count": state.sequences.values.count,
+    }
 
 
 def _make_waits(ended: Attempt, ended_s: float | None) -> list[Json]:

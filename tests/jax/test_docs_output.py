@@ -80,6 +80,7 @@ STATUS = {  # of others it is 0, or what --preempted-status says
     "python.md: python start.py": 1,
     "reference.md: mcjax-launch -n 4 -d 2 --report run.json fails.py": 1,
     "verifying.md: mcjax-launch -n 4 -d 1 --verify-spmd differs.py": 1,
+    "verifying.md: mcjax-launch -n 4 -d 1 --verify-spmd seeds.py": 1,
 }
 ENVIRONMENT = {
     HANG: {timers.SCALE: "0.1"},

@@ -1,7 +1,4 @@
-"""Replicas that are none in the last rank, in a way: `replicas.py WAY`; without one they are.
-
-It prints the loss, which is equal in all ranks all the same.
-"""
+"""Hold other values than the other ranks in a replicated array, in the way that argv[1] says."""
 
 import sys
 import time

@@ -110,6 +110,7 @@ def test_record_holds_times_and_usage_of_a_rank() -> None:
         **{key: [] for key in ("stacks", "native_stacks", "kernel_log")},
         "idle_since_s": None,
         "preview": None,
+        "values": None,
         "complete": True,
     }
     assert rank == {

@@ -241,7 +241,8 @@ class SequenceComparison(LauncherPart):
         self._look_at = self._sequences.compare(ended, now, 0.0 if is_over else _STANDS_S)
         self._say_unseen()
         values = self._sequences.values
-        self._look_at = min(self._look_at, values.compare(self._sequences.meshes, now))
+        again = values.compare(self._sequences.meshes, now, is_over=is_over)
+        self._look_at = min(self._look_at, again)
         if values.difference is not None and not self._has_told_values:
             self._has_told_values = True
             words = optional.load("explain.differences")

@@ -190,3 +190,57 @@ def test_slow_rank_is_named_during_the_run_and_at_the_end(
     for line in named:
         words = r"mcjax-launch: rank 1 came late to \d+ % of \d+ runs of jit\(_lambda\) "
         assert re.match(rf"{words}at train.py:\d+, by \d+ ms: the others waited ", line)
+
+
+# What differs in the last of three ranks; in one program, from which launch on.
+_W, _SMALL = r"argument params\['w'\]", r"argument params\['small'\]"
+REPLICAS = {
+    "seed": rf"{_W} of jit\(step\) at replicas.py:\d+ \(program 1 ",
+    "checkpoint": rf"{_W} of jit\(step\) .*\(program 1 ",
+    "uninitialised": r"argument params\['b'\] of jit\(step\) .*\(program 1 ",
+    "tensor-parallel": rf"part \[:, 16:32\] of {_W} of jit\(step\) .*\(program 1 ",
+    "key": r"argument params\['key'\] of jit\(step\) .*\(program 1 ",
+    **dict.fromkeys(("bfloat16", "float8_e4m3fn", "int4", "bool", "complex64"), f"{_SMALL} of "),
+    "rate": r"output \[0\]\['b'\] and 1 more of jit\(train\) at replicas.py:\d+ \(program 4 ",
+    "bit": r"output \[0\]\['w'\] of jit\(step\) .*\(program 32 ",
+    "donated": r"output \[0\]\['w'\] of jit\(step\) .*\(program 32 ",
+    "stale": r"output \[0\]\['b'\] of jit\(step\) .*\(program 32 ",
+    "restored": rf"{_W} of jit\(evaluate\) at replicas.py:\d+ \(program 32 ",
+}
+
+
+@pytest.mark.parametrize("way", rows(REPLICAS, "tensor-parallel", "bit"))
+def test_values_of_replicated_arrays_are_compared(jobs: Jobs, way: str) -> None:
+    """While all ranks print the same loss."""
+    job = ("-n", 3, "-d", 2, "--grace", 1, "--verify-spmd", "replicas.py", way)
+    ended = jobs.run(*job, cwd=PROGRAMS)
+    assert ended.status == 1, ended.stderr
+    assert "--verify-spmd: arrays that are called replicated are not\n" in ended.report
+    who = "ranks 0-2 each hold" if way == "uninitialised" else "rank 2 holds"
+    than = "" if way == "uninitialised" else " than ranks 0-1"
+    assert re.search(f"{who} other bits{than} in {REPLICAS[way]}", ended.report), ended.report
+
+
+@pytest.mark.every_jax
+def test_equal_replicas_are_recorded(jobs: Jobs, tmp_path: Path) -> None:
+    """Every array of the program: nothing is left out."""
+    report = tmp_path / "run.json"
+    job = ("-n", 3, "-d", 2, "-v", "--verify-spmd", "--report", report, "replicas.py")
+    ended = jobs.run(*job, cwd=PROGRAMS)
+    assert ended.status == 0, ended.stderr
+    assert "does not compare" not in ended.report
+    values = json.loads(report.read_text())["attempts"][0]["values"]
+    assert values.items() >= {"arrays": 3, "ranks": 3}.items()
+    assert values["number"] >= 20
+    assert values["count"] >= 1 + 20
+    assert re.fullmatch(r"jit\(step\) at replicas.py:\d+", values["program"])
+
+
+@pytest.mark.every_jax
+def test_settings_of_jax_do_not_disturb_the_comparison(jobs: Jobs) -> None:
+    """Nor does it disturb what they are for."""
+    job = ("-n", 2, "-d", 2, "-v", "--verify-spmd", "settings.py")
+    ended = jobs.run(*job, cwd=PROGRAMS)
+    assert ended.status == 0, ended.stderr
+    assert ended.stdout.count("the end") == 2
+    assert "does not compare" not in ended.report

@@ -40,9 +40,9 @@ class Compared:
         program, found = (number, STEP), array("I", digests)
         self.values.add(PLACE, rank, program, found, of_arguments=of_arguments, now=0.0)
 
-    def compare(self, now: float = 0.0) -> str:
+    def compare(self, now: float = 0.0, *, is_over: bool = False) -> str:
         """Return the line on the first difference; "" if there is none."""
-        self.values.compare(self.sequences.meshes, now)
+        self.values.compare(self.sequences.meshes, now, is_over=is_over)
         found = self.values.difference
         return "" if found is None else describe_values(self.sequences, found)
 
@@ -110,8 +110,15 @@ def test_ranks_that_report_nothing_are_waited_for_a_second() -> None:
     job = Compared(3)
     job.report(0, 1, 1)
     job.report(1, 2, 1)
-    assert job.values.compare(job.sequences.meshes, 0.5) == 1.0
+    assert job.values.compare(job.sequences.meshes, 0.5, is_over=False) == 1.0
     assert job.compare(1.0).startswith("rank 1 holds other bits than rank 0 in ")
+
+
+def test_ranks_that_have_ended_are_not_waited_for() -> None:
+    job = Compared(3)
+    job.report(0, 1, 1)
+    job.report(1, 2, 1)
+    assert job.compare(0.1, is_over=True).startswith("rank 1 holds other bits than rank 0 in ")
 
 
 def test_values_of_other_processors_are_not_compared() -> None:
