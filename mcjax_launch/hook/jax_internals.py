@@ -37,6 +37,7 @@ class Internal(Value):
 
 JAXLIB = "jaxlib"
 _PROGRAMS = "different programs on different ranks go unnoticed, also with --verify-spmd"
+_VALUES = "--verify-spmd does not compare the values of replicated arrays"
 _DEVICES = "ranks that use other devices than the rest are not named"
 _REASON = "the reason why JAX uses no GPU is not shown"
 _NUMBERS = "on TPUs messages use JAX's own numbers for ranks"
@@ -73,6 +74,11 @@ INTERNALS = (
     Internal("jax._src.api", "_post_hook_state|jax_jit.global_state", _PROGRAMS),
     Internal(JAXLIB, "LoadedExecutable.hlo_modules", _PROGRAMS),
     Internal("jax._src.array", "ArrayImpl", _PROGRAMS),
+    Internal("jax._src.array", "ArrayImpl._arrays", _VALUES),
+    Internal("jax._src.compiler", "get_compile_options", _VALUES),
+    Internal("jax._src.interpreters.mlir", "make_ir_context", _VALUES),
+    Internal("jax._src.interpreters.mlir", "dtype_to_ir_type", _VALUES),
+    Internal(JAXLIB, "LoadedExecutable.execute_sharded", _VALUES),
     Internal("jax._src.source_info_util", "register_exclusion", _PROGRAMS),
     Internal(_BRIDGE, "backends", _DEVICES),
     Internal(_BRIDGE, "_default_backend", _DEVICES),

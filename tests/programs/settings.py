@@ -26,7 +26,7 @@ def step(w, x):
     return w * 0.9 + x.mean()
 
 
-w, x = put(np.ones((8, 8), np.float32)), put(np.ones((8, 8), np.float32), rows)
+w, x = put(np.ones((8, 8), np.float32)), put(np.ones((12, 8), np.float32), rows)
 with jax.transfer_guard("disallow"):
     run(step, w, x)
 jax.config.update("jax_transfer_guard", "disallow")

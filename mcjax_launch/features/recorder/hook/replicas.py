@@ -32,8 +32,9 @@ FIRST = 20
 _EVERY_S, _TIMES = 1.0, 100
 # Bytes of which a device computes the digest in a second, at least: a CPU's core, other devices.
 _BYTES_PER_S = {"cpu": 1e9, "": 3e11}
-# Digests that are not read yet: with more, the oldest ones are dropped.
-_MOST_PENDING = 256
+# While so many digests are not computed yet, no other ones are begun: a CPU device accepts 32
+# programs that wait, and with JAX before 0.9 ranks hang when it has more.
+_MOST_PENDING = 4
 # Seconds to wait for digests when the program ends.
 _LAST_S = 1.0
 
@@ -160,7 +161,7 @@ class Replicas:
     """
 
     def __init__(self, link: AgentLink, list_leaves: Callable[[Any], list[Any]]) -> None:
-        self.pending: deque[_Pending] = deque(maxlen=_MOST_PENDING)
+        self.pending: deque[_Pending] = deque()
         self._link = link
         self.list_leaves = list_leaves
         self._entrance = threading.Lock()
@@ -278,8 +279,12 @@ class ComparedProgram:
     def _compare(self, sequence: Sequence_, out: Any) -> None:
         began, replicas = time.perf_counter(), self._replicas
         try:
-            arrays = replicas.list_leaves(out)
+            replicas.collect()
             plan = self._plan
+            if plan is not None and len(replicas.pending) >= _MOST_PENDING:
+                self._skip()
+                return
+            arrays = replicas.list_leaves(out)
             if plan is None:
                 plan = self._plan = Plan(arrays, replicas.get_executable)
                 if not plan.picks or not sequence.key:
@@ -324,6 +329,11 @@ class ComparedProgram:
             elif elapsed_s > 4 * wanted_s and self.stride > 1:
                 self.stride //= 2
         self._compared_at = now
+        self.left = self._until = self.stride - self.ran % self.stride
+
+    def _skip(self) -> None:
+        """Choose the next launch because this one is not compared."""
+        self.ran += self._until
         self.left = self._until = self.stride - self.ran % self.stride
 
 
