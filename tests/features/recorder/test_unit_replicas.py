@@ -7,10 +7,10 @@ from types import SimpleNamespace
 
 import pytest
 
-from mcjax_launch.diagnosis.differences import describe_values
+from mcjax_launch.explain.differences import describe_values
 from mcjax_launch.features.recorder.hook.replicas import FIRST, ComparedProgram
-from mcjax_launch.runs.replicas import HeldPart
-from mcjax_launch.runs.sequences import MeshSequence, ProgramName, ProgramSequences
+from mcjax_launch.journal.replicas import HeldPart
+from mcjax_launch.journal.sequences import MeshSequence, ProgramName, ProgramSequences
 
 PLACE, STEP = (0, 7), 5
 W, B = HeldPart(0, "['w']", ""), HeldPart(1, "['b']", "")
