@@ -231,8 +231,8 @@ def test_equal_replicas_are_recorded(jobs: Jobs, tmp_path: Path) -> None:
     assert "does not compare" not in ended.report
     values = json.loads(report.read_text())["attempts"][0]["values"]
     assert values.items() >= {"arrays": 3, "ranks": 3}.items()
-    assert values["number"] >= 20
-    assert values["count"] >= 1 + 20
+    assert values["number"] >= 8  # not all of the first 20: this rank may be ahead
+    assert values["count"] >= 1 + 4
     assert re.fullmatch(r"jit\(step\) at replicas.py:\d+", values["program"])
 
 
