@@ -82,6 +82,16 @@ def describe_values(sequences: ProgramSequences, difference: ValueDifference) ->
     return f"{format_ranks(others)} {hold} other bits than {format_ranks(groups[0])} in {place}"
 
 
+def advise_on_values(difference: ValueDifference) -> list[str]:
+    """Return a hint on where ranks may have got other values; none for what a program computed."""
+    if not difference.of_arguments:
+        return []
+    return [
+        "hint: does each rank have its own seed or checkpoint, or memory that nothing has set "
+        "(np.empty, jnp.empty)?"
+    ]
+
+
 def find_cure(difference: Difference, usual: str) -> str:
     """Return advice on a difference."""
     if any(found.kind is DeviationKind.ENDED for found in difference.deviations):

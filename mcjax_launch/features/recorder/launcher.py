@@ -246,7 +246,10 @@ class SequenceComparison(LauncherPart):
         if values.difference is not None and not self._has_told_values:
             self._has_told_values = True
             words = optional.load("explain.differences")
-            lines = [words.describe_values(self._sequences, values.difference)] if words else []
+            lines: list[str] = []
+            if words is not None:
+                line = words.describe_values(self._sequences, values.difference)
+                lines = [line, *words.advise_on_values(values.difference)]
             self.launcher.perform(self.launcher.policy.on_limit(not_replicated(lines)))
             return
         leaving = [run.membership.leaving_at for run in state.running]
