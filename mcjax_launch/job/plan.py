@@ -215,6 +215,19 @@ def make_plan(
     )
 
 
+def _find_place(job: Job, process_id: int) -> tuple[int, tuple[int, int]] | None:
+    """Return the number of a rank on its host, the host's number, and the number of ranks there.
+
+    None if the ranks run where the plan has placed them; those of --preview do not.
+    """
+    first = 0
+    for number, size in enumerate(job.host_sizes):
+        if process_id < first + size:
+            return process_id - first, (number, size)
+        first += size
+    return None
+
+
 def _share_gpus(job: Job, host: Host, ranks: int, facts: HostFacts) -> GpuShares:
     try:
         return share_out(job, ranks, facts.gpus)
@@ -271,7 +284,7 @@ def _make_rank(
 
     `numbers` are the host's number in the job, and the number of ranks on it.
     """
-    host_number, ranks_here = numbers
+    local, (host_number, ranks_here) = _find_place(job, process_id) or (local, numbers)
     values = {
         "host": host.name,
         **shared,

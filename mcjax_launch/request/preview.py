@@ -35,13 +35,15 @@ def make_fields(
         sizes: number of ranks on each host of the whole job.
 
     Raises:
-        LaunchError: there are too many ranks, or the chips of --on are too few for the whole job.
+        LaunchError: there are too many ranks or only one, or the chips of --on are too few for the whole job.
 
     """
+    if sum(sizes) == 1:
+        raise LaunchError("--preview: a job of one rank needs none; add -n N")
     if len(ranks) > _MOST_RANKS:
         raise LaunchError(
-            f"--preview {options.preview if options.preview == 'all' else ''}: {len(ranks)} ranks; "
-            f"at most {_MOST_RANKS} run, one after another: name some, such as --preview 0,17"
+            f"--preview: {len(ranks)} ranks, and at most {_MOST_RANKS} run; name some, such as "
+            "--preview 0,17"
         )
     devices = options.cpu_devices or 1
     if options.on is not None and parse_size(options.on) is None:
