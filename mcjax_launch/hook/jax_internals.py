@@ -53,6 +53,7 @@ _BREAKPOINT = "jax.debug.breakpoint() does not work in ranks"
 _COMPILE_ONCE = "each rank compiles every program for itself"
 _EXIT = "a rank that fails loses what it has not flushed to files"
 _PARTIAL = "in a call of some ranks, a program that needs the others waits for them"
+_PREVIEW = "--preview does not work"
 _ADDRESS = "a program that asks JAX for the coordinator's address gets a socket's path"
 
 _BRIDGE, _DISTRIBUTED = "jax._src.xla_bridge", "jax._src.distributed"
@@ -70,6 +71,10 @@ INTERNALS = (
     Internal(_EXECUTION, "ExecuteReplicated.xla_executable", _PROGRAMS),
     Internal(_EXECUTION, "ExecuteReplicated.kept_var_idx", _PARTIAL),
     Internal(_EXECUTION, "ExecuteReplicated.out_handler", _PARTIAL),
+    Internal(_EXECUTION, "ExecuteReplicated.in_handler", _PREVIEW),
+    Internal("jax._src.core", "physical_aval", _PREVIEW),
+    Internal("jax._src.sharding_impls", "physical_sharding", _PREVIEW),
+    Internal(JAXLIB, "DistributedRuntimeClient.key_value_set_bytes", _PREVIEW),
     Internal(_EXECUTION, "MeshExecutableFastpathData", _PROGRAMS),
     Internal("jax._src.api", "_post_hook_state|jax_jit.global_state", _PROGRAMS),
     Internal(JAXLIB, "LoadedExecutable.hlo_modules", _PROGRAMS),

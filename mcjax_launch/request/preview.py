@@ -35,7 +35,7 @@ def make_fields(
         sizes: number of ranks on each host of the whole job.
 
     Raises:
-        LaunchError: there are too many ranks or only one, or the chips of --on are too few for the whole job.
+        LaunchError: there are too many ranks or only one, or too few chips for the whole job.
 
     """
     if sum(sizes) == 1:
