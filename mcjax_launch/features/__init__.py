@@ -38,6 +38,8 @@ OWN_PATCHES = {
         "jax.experimental.multihost_utils",
         "orbax.checkpoint.checkpoint_manager",
         "orbax.checkpoint.checkpointers",
+        "orbax.checkpoint.v1",
+        "orbax.checkpoint.experimental.v1",
     ),
 }
 

@@ -10,24 +10,38 @@ from .zeros import Zeros
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from typing import Any
 
     from ....hook.agent_link import AgentLink
 
 _CLASSES = ("Checkpointer", "AsyncCheckpointer", "PyTreeCheckpointer", "StandardCheckpointer")
+# Of the newer interface, which has functions; each may have a variant that returns at once.
+_FUNCTIONS = tuple(
+    f"{action}{kind}{variant}"
+    for action in ("save", "load")
+    for kind in ("", "_pytree", "_checkpointables")
+    for variant in ("", "_async")
+)
 # Keyword arguments with the tree to save or to restore, and names of it inside such an argument.
-_TREES = ("args", "item", "items", "state", "target")
+_TREES = (
+    *("args", "item", "items", "state", "target", "pytree", "checkpointables"),
+    *("abstract_pytree", "abstract_state", "abstract_checkpointables"),
+)
 
 
 def patch(module: Any, link: AgentLink) -> None:
     """Replace what reads and writes files by what does not.
 
     Args:
-        module: Orbax's module `checkpoint_manager` or `checkpointers`.
+        module: Orbax's module `checkpoint_manager`, `checkpointers` or `v1`.
         link: the link to the agent.
 
     """
     files = _Files(link)
+    for name in _FUNCTIONS:
+        if hasattr(module, name):
+            setattr(module, name, _make_function(name, files))
     if hasattr(module, "CheckpointManager"):
         _patch_manager(module.CheckpointManager, files)
     for name in _CLASSES:
@@ -141,7 +155,29 @@ def _measure(leaf: Any) -> int:
     return size
 
 
-# --- Orbax's classes ---
+# --- Orbax's functions and classes ---
+
+
+def _make_function(name: str, files: _Files) -> Callable[..., Any]:
+    """Return a function that takes the place of the one of this name."""
+    act = files.save if name.startswith("save") else files.restore
+
+    def call(path: Any, *args: Any, **named: Any) -> Any:
+        result = act(path, args, named)
+        return _Response(result) if name.endswith("_async") else result
+
+    return call
+
+
+class _Response:
+    """Answer of a function that has returned at once."""
+
+    def __init__(self, value: Any) -> None:
+        self._value = value
+
+    def result(self, *_: Any, **__: Any) -> Any:
+        """Return what the function has returned."""
+        return self._value
 
 
 def _patch_checkpointer(checkpointer: Any, files: _Files) -> None:
