@@ -7,7 +7,7 @@ from typing import Any
 
 from mcjax_launch.features.preview.messages import Calls, Checkpoint, Collective, PreviewedProgram
 from mcjax_launch.journal.programs import format_title
-from mcjax_launch.ranks import format_count
+from mcjax_launch.ranks import format_count, format_ranks
 from mcjax_launch.wire.codec import Nested
 from mcjax_launch.wording import format_names
 
@@ -108,18 +108,18 @@ def format_report(
     """
     for line in find_differences(ranks):
         yield f"warning: {line}"
-    before: list[str] = []
+    each = f", {format_count(devices, 'device')} each" if devices > 1 else ""
+    alike: dict[tuple[str, ...], list[RankReport]] = defaultdict(list)
     for rank in ranks:
-        each = f", {format_count(devices, 'device')} each" if devices > 1 else ""
-        title = f"preview of rank {rank.rank} of {num_processes}{each}"
-        lines = list(_format_rank(rank, chip))
-        without_calls = [re.sub(r"called \d+ times?", "", line) for line in lines]
-        if without_calls == before:
-            yield f"preview of rank {rank.rank}: the same programs"
-            continue
-        yield f"{title}{_describe_compiler(chip)}:"
-        yield from lines
-        before = without_calls
+        without_calls = (
+            re.sub(r"called \d+ times?", "", line) for line in _format_rank(rank, chip)
+        )
+        alike[tuple(without_calls)].append(rank)
+    for first, *others in alike.values():
+        yield f"preview of rank {first.rank} of {num_processes}{each}{_describe_compiler(chip)}:"
+        yield from _format_rank(first, chip)
+        if others:
+            yield f"preview of {format_ranks([rank.rank for rank in others])}: the same programs"
 
 
 def _describe_compiler(chip: Chip) -> str:
