@@ -129,7 +129,8 @@ class Survivors(LauncherPart):
     def _report(self, run: RankRun) -> None:
         """Report why a rank has failed, unless that has been reported."""
         console, rank = self.launcher.console, run.process_id
-        if self._untold.pop(rank, None) is None:
+        # Of ranks that run alone the summary tells; none goes on without another.
+        if self._untold.pop(rank, None) is None or self._state.each_alone:
             return
         console.stop_holding(rank)
         self._state.keep_output(rank)
@@ -137,8 +138,7 @@ class Survivors(LauncherPart):
             lines: Sequence[str] = [f"rank {rank} {describe_rank_end(run)}"]
         else:
             lines = format_failure_report(self._state, run, quoted=not console.is_on_screen(rank))
-        goes_on = f"continuing without rank {rank} (--on-rank-failure)"
-        self._show([*lines, *([] if self._state.each_alone else [goes_on])])
+        self._show([*lines, f"continuing without rank {rank} (--on-rank-failure)"])
 
     def _show(self, lines: Sequence[str]) -> None:
         self.launcher.console.show_summary(lines, alarm=True)
