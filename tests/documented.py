@@ -22,10 +22,7 @@ SHELLS = "tests/process/test_completion.py"
 # Sessions with special needs; others run on the hosts of the lab if they name hosts, or else HERE.
 _PLACES = {
     "README.md: git clone https://github.com/mcjax/mcjax-launch": INSTALL,
-    "README.md: mcjax-launch --detach -n 4 train.py": TYPED,
-    "README.md: mcjax-launch -n 4 --pdb train.py": TYPED,
     "README.md: mcjax-launch -n 4 --watch train.py": TYPED,
-    "README.md: mcjax-launch -n 8 train.py": GPUS,
     "README.md: mcjax-launch train.py": SLURM,
     "README.md: pip install '.[functions]'": INSTALL,
     "README.md: pip install .": INSTALL,
@@ -41,8 +38,12 @@ _PLACES = {
     "failures.md: ssh -L 5679:127.0.0.1:5679 gpu02": HOSTS,
     "hosts.md: --via 'ssh -F cluster.cfg {host}'": HOSTS,
     "hosts.md: ssh gpu01 true": HOSTS,
-    'index.md: eval "$(_MCJAX_LAUNCH_COMPLETE=bash_source mcjax-launch)"': SHELLS,
+    'reference.md: eval "$(_MCJAX_LAUNCH_COMPLETE=bash_source mcjax-launch)"': SHELLS,
     "index.md: git clone https://github.com/mcjax/mcjax-launch": INSTALL,
+    "index.md: mcjax-launch --detach -n 4 train.py": TYPED,
+    "index.md: mcjax-launch -n 4 --pdb train.py": TYPED,
+    "index.md: mcjax-launch -n 8 train.py": GPUS,
+    "index.md: mcjax-launch train.py": SLURM,
     "index.md: mcjax-launch -n 4 -d 2 --watch train.py": TYPED,
     "leave.md: mcjax-launch --attach 7c3e": TYPED,
     "leave.md: mcjax-launch --detach -n 4 train.py": TYPED,
@@ -50,7 +51,7 @@ _PLACES = {
     "leave.md: mcjax-launch --stop 7c3e": TYPED,
     "leave.md: mcjax-launch --wait 7c3e --timeout 1h": TYPED,
     "python.md: pip install cloudpickle": INSTALL,
-    "sessions.md: mcjax-launch -n 4 -d 2 --interactive": TYPED,
+    "python.md: mcjax-launch -n 4 -d 2 --interactive": TYPED,
     "schedulers.md: kubectl apply -f pods.yaml && kubectl rollout status statefulset/ws": HERE,
     "schedulers.md: mcjax-launch --num-hosts 4 --host-rank 2 --coordinator host0:8476"
     " --procs-per-host 8 train.py": HOSTS,
@@ -69,6 +70,13 @@ NOWHERE = {
     "cookbook.md: pip install git+https://github.com/mcjax/mcjax-launch jax pytest": (
         "needs the address on the network"
     ),
+    "index.md: RUN apt-get update && apt-get install --yes --no-install-recommends git"
+    " openssh-client && rm -rf /var/lib/apt/lists/*": "builds an image",
+    'index.md: RUN pip install --no-cache-dir "jax[cuda13]"'
+    " git+https://github.com/mcjax/mcjax-launch": "builds an image",
+    "index.md: pip install mcjax-launch": "waits for the first release",
+    "index.md: uv tool install mcjax-launch": "waits for the first release",
+    "index.md: uvx mcjax-launch": "waits for the first release",
     "hosts.md: mcjax-launch --hosts hosts.txt --setup 'pip install -U \"jax[tpu]\"' train.py": (
         "installs packages"
     ),

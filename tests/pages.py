@@ -1,6 +1,8 @@
 """Collect every shell command that README.md and the pages of docs/ show, and their files."""
 
+import json
 import re
+import shlex
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,20 +14,23 @@ PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 # With what a line of a block, or code in a line of text, is a command for a shell.
 _PROGRAMS = """
     bsub cd docker eval export git jq kubectl loginctl mcjax-launch mkfifo pip pytest python python3
-    qconf qsub sbatch source ssh zcat
+    qconf qsub sbatch source ssh uvx zcat
 """.split()
 _COMMAND = re.compile(
-    rf"(?:\w+=\S+ )*(?:(?:{'|'.join(_PROGRAMS)}|mpirun .* mcjax-launch) .*"
+    rf"(?:\w+=\S+ )*(?:(?:{'|'.join(_PROGRAMS)}|uv tool|mpirun .* mcjax-launch) .*"
     r"|scripts/[\w-]+(?: .*)?)$|--via '",
     re.DOTALL,
 )
 _BLOCK = re.compile(r"(?:^ {4}.*\n)(?:(?:^ {4}.*|)\n)*", re.MULTILINE)
 _FENCE = re.compile(r"^```(\w*)\n(.*?)^```\n", re.MULTILINE | re.DOTALL)
 _FILE = re.compile(r"^\$ cat > (\S+) <<'END'\n(.*?)^END\n", re.MULTILINE | re.DOTALL)
+_CONTINUED = "\\\n"
 _SPAN = re.compile(r"`([^`]+)`")
 _STEP = re.compile(r"^\$ (.+)\n((?:(?!\$ ).*\n)*)", re.MULTILINE)
 # A step of a workflow.
 _RUN = re.compile(r"^( *)- run: (?:>-\n)?(.*\n(?:\1 .*\n)*)", re.MULTILINE)
+# An instruction of a Dockerfile, which may go on in the next line.
+_INSTRUCTION = re.compile(r"^(RUN|ENTRYPOINT|CMD) ((?:.*\\\n)*.*)\n", re.MULTILINE)
 
 
 @dataclass(frozen=True)
@@ -68,6 +73,7 @@ def sessions(page: Path) -> list[Session]:
     blocks = [_steps_of_block(block) for block in _blocks(page)]
     runs = [run for text in fences(page, "yaml") for _, run in _RUN.findall(text)]
     workflows = [[Step(" ".join(run.split()))] for run in runs]
+    workflows += [[Step(command)] for text in fences(page, "dockerfile") for command in _of(text)]
     known = {step.command for steps in blocks for step in steps}
     codes = [code for code in _code_in_text(page) if is_command(code) and code not in known]
     found = (tuple(steps) for steps in [*blocks, *workflows, *([Step(code)] for code in codes)])
@@ -99,6 +105,17 @@ def _steps_of_block(block: str) -> list[Step]:
     if "$ " in {line[:2] for line in block.splitlines()}:
         return [Step(command, shown) for command, shown in _STEP.findall(block)]
     return [Step(block.strip())] if _COMMAND.match(block.strip()) else []
+
+
+def _of(dockerfile: str) -> Iterator[str]:
+    """What builds the image, each as it stands there, and what a container of it runs."""
+    started: list[str] = []
+    for kind, text in _INSTRUCTION.findall(dockerfile):
+        if kind == "RUN":
+            yield f"RUN {' '.join(text.replace(_CONTINUED, ' ').split())}"
+        else:
+            started += json.loads(text)
+    yield shlex.join(started)
 
 
 def _code_in_text(page: Path) -> Iterator[str]:

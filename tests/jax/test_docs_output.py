@@ -20,12 +20,6 @@ MARKED = f"import pytest\npytestmark = pytest.mark.mcjax(processes=2, cpu_device
 # Whose train.py need not use jax: they show where ranks run, or what is told of them. Others of
 # their kind run JAX.
 WITHOUT_JAX = (
-    "README.md: mcjax-launch --max-restarts 3 train.py",
-    "README.md: mcjax-launch -n 4 --log-dir logs --report run.html train.py",
-    "coding_agents.md: mcjax-launch --detach -n 4 train.py > id",
-    "coding_agents.md: mcjax-launch -n 4 -d 2 --timeout 10m --events run.jsonl train.py"
-    " > run.log 2>&1",
-    "coding_agents.md: mcjax-launch --detach --timeout 1d -n 4 train.py > id",
     "cookbook.md: export MCJAX_VIA='gcloud compute tpus tpu-vm ssh NAME --zone=Z"
     " --worker={host} -q --command={command}'",
     'cookbook.md: docker run --rm --gpus all --shm-size=8g -v "$PWD:/work" -w /work my/image'
@@ -33,16 +27,21 @@ WITHOUT_JAX = (
     "cookbook.md: mcjax-launch --hosts box1,box2 --via 'docker exec -i {host}'"
     " --sync train.py train.py",
     "cookbook.md: mcjax-launch -n 4 --wrap 'nsys profile -o rank{process_id}' train.py",
-    "cookbook.md: mcjax-launch -n 4 --events run.jsonl train.py",
-    "cookbook.md: mcjax-launch -n 4 --events fd:3 train.py 3>&1 >/dev/null 2>&1"
-    " | jq -c 'del(.record, .ranks)'",
-    "cookbook.md: mkfifo events",
+    "index.md: mcjax-launch --max-restarts 3 train.py",
+    "index.md: mcjax-launch -n 4 --log-dir logs --report run.html train.py",
     "index.md: mcjax-launch -n 4 train.py",
+    "leave.md: mcjax-launch --detach -n 4 train.py > id",
+    "leave.md: mcjax-launch --detach --timeout 1d -n 4 train.py > id",
+    "reference.md: mcjax-launch -n 4 -d 2 --timeout 10m --events run.jsonl train.py"
+    " > run.log 2>&1",
     "reference.md: mcjax-launch -n 4 --events run.jsonl train.py",
+    "reference.md: mcjax-launch -n 4 --events fd:3 train.py 3>&1 >/dev/null 2>&1"
+    " | jq -c 'del(.record, .ranks)'",
+    "reference.md: mkfifo events",
     "schedulers.md: kubectl apply -f pods.yaml && kubectl rollout status statefulset/ws",
 )
 # Takes as long as ten others.
-MANY = "README.md: mcjax-launch -n 64 -d 4 hello.py"
+MANY = "index.md: mcjax-launch -n 64 -d 4 hello.py"
 FAILURES, COOKBOOK = ROOT / "docs" / "failures.md", ROOT / "docs" / "cookbook.md"
 HANG = "failures.md: mcjax-launch -n 4 -d 1 hang.py"
 SKIP = "verifying.md: mcjax-launch -n 4 -d 1 skips.py"
@@ -141,8 +140,7 @@ def test_tables_name_only_commands_that_are_run_here() -> None:
     assert STATUS.keys() <= steps
 
 
-@pytest.mark.parametrize("session", [HANG, SKIP])
-def test_note_in_the_readme_is_that_of_its_page(session: str) -> None:
-    [shown] = (each.steps[0].shown for each in documented.at(HERE) if str(each) == session)
+def test_line_in_the_readme_is_that_of_its_page() -> None:
+    [shown] = (each.steps[0].shown for each in documented.at(HERE) if str(each) == SKIP)
     [note] = (line for line in shown.splitlines() if line.startswith("mcjax-launch: "))
     assert f"    {note}\n" in (ROOT / "README.md").read_text()

@@ -45,7 +45,11 @@ def test_save_runs_the_job_again(jobs: Jobs, tmp_path: Path, session: Session) -
     running.read_until("saved", 4)
     running.read_until("waiting for the next save", 2)
     running.signal(signal.SIGINT)
-    assert running.finish().status == 130
+    ended = running.finish()
+    assert ended.status == 130
+    ours = [line for line in session.steps[0].shown.splitlines() if "mcjax-launch: " in line]
+    for line in ours:  # what is said of Enter is for a terminal
+        assert line.replace("Enter to run again, ", "") in ended.stdout
 
 
 LOAD = """

@@ -32,10 +32,10 @@ FOREIGN = set(
     --args --command --container-image --container-mounts --cores-per-slot --cpu --cpu-bind
     --exclusive --gpus --gpus-per-node --gpus-per-slot --gres --halt --host --hostfile --input --install
     --ipc --job-name --junitxml --kill-on-bad-exit --lf --line-buffer --local --max-log-requests
-    --mcjax-compile-cache --mpi --nnodes --no-kill --nodes --nproc-per-node --nslots
+    --mcjax-compile-cache --mpi --nnodes --no-cache-dir --no-install-recommends --no-kill --nodes --nproc-per-node --nslots
     --ntasks-per-node --open-mode --overlap --partition --prefix --queue --requeue --rm
     --rounds --setup-only --shm-size --signal --tag --tail --time --time-limit --to-the-end --trace --type
-    --wdir --worker --zone
+    --wdir --worker --yes --zone
     """.split()
 )
 

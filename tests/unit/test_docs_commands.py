@@ -33,7 +33,7 @@ def test_each_command_that_no_test_runs_has_a_reason() -> None:
 def test_nothing_that_looks_like_a_command_is_overlooked(page: Path) -> None:
     assert pages.unread(page) == []
     languages = re.findall(r"^```(\w*)$", page.read_text(), re.MULTILINE)
-    assert {*languages} <= {"", "json", "python", "yaml"}
+    assert {*languages} <= {"", "dockerfile", "json", "python", "yaml"}
     workflows = " ".join(pages.fences(page, "yaml"))
     steps = [step for session in pages.sessions(page) for step in session.steps]
     runs = [step for step in steps if step.command in " ".join(workflows.split())]
