@@ -32,8 +32,7 @@ WITHOUT_JAX = (
     "index.md: mcjax-launch -n 4 train.py",
     "leave.md: mcjax-launch --detach -n 4 train.py > id",
     "leave.md: mcjax-launch --detach --timeout 1d -n 4 train.py > id",
-    "reference.md: mcjax-launch -n 4 -d 2 --timeout 10m --events run.jsonl train.py"
-    " > run.log 2>&1",
+    "reference.md: mcjax-launch -n 4 -d 2 --timeout 10m --events run.jsonl train.py > run.log 2>&1",
     "reference.md: mcjax-launch -n 4 --events run.jsonl train.py",
     "reference.md: mcjax-launch -n 4 --events fd:3 train.py 3>&1 >/dev/null 2>&1"
     " | jq -c 'del(.record, .ranks)'",
