@@ -48,6 +48,16 @@ def test_second_pair_of_a_python_reads_the_files_of_jax_alone() -> None:
     assert {"jax/test_hang.py", "features/preload/test_unit.py", "process/test_exits.py"} <= names
 
 
+def test_what_scripts_install_is_a_group_or_an_extra() -> None:
+    root = matrix.ROOT
+    files = [*root.glob("scripts/*"), *root.glob(".ci/*"), *root.glob(".github/workflows/*")]
+    text = "\n".join(path.read_text() for path in files if path.is_file())
+    names = re.findall(r"^(?: *- run: )?scripts/install ([a-z ]+?)(?: &&| #|$)", text, re.MULTILINE)
+    assert len(names) > 5
+    for name in " ".join(names).split():
+        assert matrix.list_requirements(name)
+
+
 class Marked:
     """A test with these marks."""
 
