@@ -11,6 +11,7 @@ from mcjax_launch.cli.command import command, main
 from mcjax_launch.cli.help import EXAMPLES, WHICH
 from mcjax_launch.cli.options import GROUPS
 from mcjax_launch.cli.words import get_group_key
+from mcjax_launch.options.options import Options
 
 # The same groups, in the same order, as docs/reference.md.
 TITLES = (
@@ -108,6 +109,14 @@ def test_every_placeholder_is_named(shown: str) -> None:
 
     for name in placeholders.NAMES:
         assert f"{{{name}}}" in shown
+
+
+def test_options_that_no_variable_sets_are_named(shown: str) -> None:
+    page = (Path(__file__).parents[2] / "docs" / "reference.md").read_text()
+    unset = [option.long for option in Options.declared.values() if not option.in_environ]
+    for text in (shown, page.replace("`", "")):
+        sentence = re.search(r"Every option but (.*?) can", " ".join(text.split()))
+        assert sentence and re.findall(r"--[a-z-]+", sentence[1]) == unset
 
 
 def test_examples_are_at_the_end(shown: str) -> None:
