@@ -104,7 +104,7 @@ class HostChanges:
 
 
 class RankStarter:
-    """Way to start ranks: this base class leaves it to the agent, which spawns them.
+    """Strategy for starting ranks. This default lets the agent spawn them.
 
     The part of a feature that starts ranks puts itself in its place, as `agent.starter`.
 

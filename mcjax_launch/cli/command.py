@@ -64,9 +64,8 @@ def command(context: click.Context, /, **values: Any) -> int:
     are filled in. Coordinates that a Python PROGRAM reads from its arguments are filled in for you
     if you give it none and its source shows which they are.
 
-    D is a duration: 90, 90s, 5m, 1h30m or 1d. RANKS is a set of ranks: 0 or 0,4-7. Every option
-    but --attach, --jobs, --json, --stop and --wait can also be set in the environment as
-    MCJAX_<OPTION>, for example MCJAX_LOG_DIR.
+    D is a duration: 90, 90s, 5m, 1h30m or 1d. RANKS is a set of ranks: 0 or 0,4-7. Every option but
+    --attach, --jobs, --json, --stop and --wait can also be a variable, such as MCJAX_LOG_DIR.
     """
     options, client = Options(**values), context.obj
     journal = Journal()

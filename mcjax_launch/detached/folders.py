@@ -25,7 +25,7 @@ def get_state_folder() -> str:
     given = os.environ.get("XDG_STATE_HOME", "")
     state = given or os.path.expanduser("~/.local/state")
     if given and not os.path.isabs(given):
-        raise LaunchError(f"detached jobs: XDG_STATE_HOME={given} is no absolute path")
+        raise LaunchError(f"detached jobs: XDG_STATE_HOME={given} is not an absolute path")
     if not os.path.isabs(state):
         raise LaunchError(f"detached jobs: no home folder is known: {OTHER}")
     return os.path.join(state, "mcjax-launch", "jobs")

@@ -45,7 +45,7 @@ class Front:
 
     """
 
-    again = "press again to kill now"
+    again = "press again to kill them now"
 
     def __init__(
         self, loop: Loop, signals: SignalPipe, warnings: Collection[int] = frozenset()
@@ -100,7 +100,7 @@ class Front:
     def detach(self, standby: Standby) -> None:
         """Run without a terminal: write to the files of a detached job."""
         self._outputs, self.standby = (standby.output, standby.output), standby
-        self.again = f"mcjax-launch --stop {standby.job_id} again to kill now"
+        self.again = f"mcjax-launch --stop {standby.job_id} again kills them now"
 
     def make_for(self, watcher: WatcherLink) -> Front:
         """Return a Front for a fork of this process that obeys the watching process."""

@@ -108,7 +108,7 @@ class StopPolicy:
         grace_s: Callable[[str], float],
         *,
         shows_stacks: str = "Ctrl-\\",
-        again: str = "press again to kill now",
+        again: str = "press again to kill them now",
     ) -> None:
         self.error: LaunchError | None = None
         self.final = False
@@ -291,7 +291,7 @@ class StopPolicy:
         if name == "SIGINT":
             shows = self._shows_stacks
             again = f"{self._again}; {shows} shows where they are" if shows else self._again
-            return f"{name} forwarded to the ranks; {grace_s:g} s to exit, {again}"
+            return f"{name} sent to the ranks: they have {grace_s:g} s to exit; {again}"
         where = "the ranks, where JAX catches it" if caught and name == "SIGTERM" else "the ranks"
         again = "send it again to kill them now"
-        return f"{name} forwarded to {where}; {grace_s:g} s to exit (--grace), {again}"
+        return f"{name} sent to {where}: they have {grace_s:g} s to exit (--grace); {again}"

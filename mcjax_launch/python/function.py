@@ -63,7 +63,8 @@ class _Call:
             ranks = [rank.rank for rank in result.ranks]
             if without := [rank for rank in ranks if not self._ranks.values.has("value", rank)]:
                 raise LaunchError(
-                    f"run: {self._name} has not returned in {format_ranks(without)}", FAILED
+                    f"run: {self._name} returned no value in {format_ranks(without)}",
+                    FAILED,
                 )
             values = self._ranks.values
             return [unpickle_value(rank, values.pop(rank), self._name) for rank in ranks]

@@ -200,7 +200,7 @@ def _explain(
     # A TypeError comes from the object itself, other errors from a search for a name.
     is_final = isinstance(error, TypeError) or dumps is not pickle.dumps
     cure = f"create it inside {name}, in the ranks" if is_final and what != name else ""
-    cure = cure if is_final else f"cloudpickle may be able to: {_INSTALL}"
+    cure = cure if is_final else f"cloudpickle can pickle more: {_INSTALL}"
     return f"{what} cannot be pickled: {error}" + (f"; {cure}" if cure else "")
 
 

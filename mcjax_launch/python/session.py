@@ -40,8 +40,11 @@ T = TypeVar("T")
 #: Numbers of ranks: all, one, some, or as in `"0,2-3"`.
 Ranks = int | str | Iterable[int] | None
 
-# Keywords by which ranks would be started again in the middle of a session, without their state.
-_RESTARTS = ("max_restarts", "num_hosts")
+# Keywords that a session refuses, and why.
+_REFUSED = {
+    "max_restarts": "a restart would lose the state of their ranks; restart() does it",
+    "num_hosts": "one launcher starts all their ranks",
+}
 _ENDING_S = scale_time(10.0)
 _RESTARTED = ": all ranks have been started again, and their state is gone"
 _RESTART = "restart() starts new ranks, without their state"
@@ -58,11 +61,11 @@ class Session:
     def __init__(
         self, keywords: Mapping[str, Any], *, initialize: bool, argv: Sequence[str] = ()
     ) -> None:
-        for keyword in _RESTARTS:
+        for keyword, why in _REFUSED.items():
             if keywords.get(keyword):
-                raise TypeError(f"{keyword!r} is not for sessions, whose ranks have a state")
+                raise TypeError(f"{keyword!r} is not for sessions: {why}")
         if keywords.get("on_rank_failure") not in (None, "stop"):
-            raise TypeError("'on_rank_failure' is not for sessions, whose ranks have a state")
+            raise TypeError("'on_rank_failure' is not for sessions: all ranks end with the first")
         self._keywords = dict(keywords)
         self._argv = tuple(argv)  # sys.argv[1:] of the ranks; placeholders are filled in
         self._initializes = initialize

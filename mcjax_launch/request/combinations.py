@@ -43,6 +43,8 @@ def check(options: Options, given: Set[str], environ: Mapping[str, str]) -> None
 
     """
     runs_program = options.emit is None and not options.check and not options.interactive
+    if options.json:  # with --jobs nothing comes here
+        raise LaunchError("--json needs --jobs")
     if not options.program and runs_program:
         raise LaunchError("no PROGRAM: try mcjax-launch -n 4 train.py, or --help")
     if options.program and not options.program[0].strip():

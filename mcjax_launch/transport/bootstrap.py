@@ -50,7 +50,7 @@ def build_code(features: frozenset[str]) -> bytes:
 
 @cache
 def build_payload(features: frozenset[str]) -> bytes:
-    """Return what is sent to a host that has not kept the code: its length, and it compressed."""
+    """Return the agent's code for a host that has none: its length, then the compressed archive."""
     payload = zlib.compress(build_code(features), _LEVEL)
     return f"{len(payload):0{_DIGITS}}".encode() + payload
 

@@ -152,7 +152,9 @@ def test_term_reaches_the_preemption_service(jobs: Jobs) -> None:
     assert ended.stdout.count("saved") == 2
     assert "SIGTERM caught" in ended.stderr  # the user's own
     assert "both ranks: exited with 0" in ended.report
-    assert ended.report.startswith("SIGTERM forwarded to the ranks, where JAX catches it; 30 s to")
+    assert ended.report.startswith(
+        "SIGTERM sent to the ranks, where JAX catches it: they have 30 s to"
+    )
 
 
 def test_head_does_not_wait_for_the_preemption_service(jobs: Jobs) -> None:

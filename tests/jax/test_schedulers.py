@@ -29,7 +29,7 @@ def test_divergence_is_reported_by_the_launcher_of_its_ranks_only(jobs: Jobs) ->
     assert "--verify-spmd: the ranks run different programs\n" in concerned.report
     assert "different programs" not in innocent.stderr
     for ended, ranks in ((innocent, "0-1"), (concerned, "2-3")):
-        note = f"--verify-spmd compares only ranks {ranks}: other launchers start the other ranks\n"
+        note = f"--verify-spmd compares only ranks {ranks}, which this launcher starts\n"
         assert note in ended.stderr
 
 

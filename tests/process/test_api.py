@@ -522,5 +522,6 @@ def test_interrupting_user_is_told_of_working_keys_only(
         assert job.wait(60).exit_status == 130
     told = capsys.readouterr().err.splitlines()[0]
     assert (
-        told == "mcjax-launch: SIGINT forwarded to the ranks; 5 s to exit, press again to kill now"
+        told
+        == "mcjax-launch: SIGINT sent to the ranks: they have 5 s to exit; press again to kill them now"
     )

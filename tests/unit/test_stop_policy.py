@@ -33,14 +33,14 @@ PARTED = StopReason("--verify-spmd: the ranks run different programs", 1)
 ERROR = LaunchError("host a: no Python", 255)
 
 INT_NOTE = Note(
-    "SIGINT forwarded to the ranks; 5 s to exit, press again to kill now; "
+    "SIGINT sent to the ranks: they have 5 s to exit; press again to kill them now; "
     "Ctrl-\\ shows where they are"
 )
 AGENT_NOTE = Note(f"{AGENT.message}: SIGTERM to the ranks; 30 s to exit")
 TERM_NOTE = Note(
-    "SIGTERM forwarded to the ranks; 30 s to exit (--grace), send it again to kill them now"
+    "SIGTERM sent to the ranks: they have 30 s to exit (--grace); send it again to kill them now"
 )
-CAUGHT_NOTE = Note(TERM_NOTE.text.replace("the ranks;", "the ranks, where JAX catches it;"))
+CAUGHT_NOTE = Note(TERM_NOTE.text.replace("the ranks:", "the ranks, where JAX catches it:"))
 FULL_NOTE = Note(f"{FULL.message}: SIGTERM to the ranks; 30 s to exit")
 
 OWN, VICTIM = RankFailure(1), RankFailure(2, is_victim=True)

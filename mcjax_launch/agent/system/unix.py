@@ -341,7 +341,7 @@ class Unix:
         raise NotImplementedError
 
     def measure_main_thread(self, pid: int) -> tuple[float, int]:
-        """Return the main thread's processor time in seconds, and its number of waits."""
+        """Return the main thread's processor time (s) and number of voluntary context switches."""
         raise NotImplementedError
 
     def read_environ(self, pid: int) -> Mapping[str, str]:  # noqa: ARG002

@@ -97,9 +97,7 @@ class SequenceComparison(LauncherPart):
         self._event_at = -math.inf  # of the latest counts
         if launcher.job.verify_spmd and launcher.job.num_hosts > 1 and not launcher.restart:
             mine = format_ranks(self._state.ranks)
-            launcher.console.note(
-                f"--verify-spmd compares only {mine}: other launchers start the other ranks"
-            )
+            launcher.console.note(f"--verify-spmd compares only {mine}, which this launcher starts")
 
     @property
     def deadline(self) -> float | None:  # type: ignore[override]
@@ -120,7 +118,7 @@ class SequenceComparison(LauncherPart):
                 self._meshes[sequence.key] = sequence
                 self._links[rank] = link
                 if not sequence.is_recorded:
-                    self._unseen[rank] = f"rank {rank} has too many meshes"
+                    self._unseen[rank] = f"rank {rank} runs programs over too many meshes"
             case FromHook(rank=rank, message=ReplicatedParts() as held):
                 self._record_parts(rank, held)
             case FromHook(rank=rank, message=NotComparing(identity, reason)):

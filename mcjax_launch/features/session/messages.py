@@ -52,7 +52,7 @@ class Submit(Message):
 
 
 class AskWaiting(Message):
-    """Question of the caller, which ranks wait for others in JAX."""
+    """The caller's question which ranks wait for others in JAX."""
 
 
 class Waiting(ToLauncher):

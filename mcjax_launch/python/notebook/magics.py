@@ -165,14 +165,16 @@ class RankMagics(Magics):
         except CallFailed as error:
             raise LaunchError(f"pull: {error}") from None
         if kept := next((value for value in values if isinstance(value, Repr)), None):
-            raise LaunchError(f"{name} stays in its rank: {kept} cannot be pickled")
+            raise LaunchError(
+                f"pull: {name} stays in its rank, because it cannot be pickled: {kept}"
+            )
         self._names[name] = values[0] if ranks.isdigit() else values
 
     def _push(self, name: str = "", ranks: str = "") -> None:
         runner = self._get_runner()
         _check_name("push", name)
         if name not in self._names:
-            raise LaunchError(f"push: there is no {name} here")
+            raise LaunchError(f"push: the notebook has no variable {name}")
         values = {name: self._names[name]}
         runner.evaluate("", ranks, name=f"<push {name}>", values=values)
 
@@ -283,7 +285,7 @@ class RankMagics(Magics):
 
 def _check_name(action: str, name: str) -> None:
     if not name.isidentifier():
-        what = f"{name!r} is no name" if name else "it needs a name"
+        what = f"{name!r} is not a variable's name" if name else "name a variable"
         raise LaunchError(f"{action}: {what}: %mcjax {action} x [RANKS]")
 
 

@@ -73,7 +73,7 @@ def test_exception_that_cannot_be_raised_again_fails_the_job(
 
 
 def test_function_that_does_not_return_is_an_error(called: Any) -> None:
-    with pytest.raises(LaunchError, match="run: leaves has not returned in ranks 0-1"):
+    with pytest.raises(LaunchError, match="run: leaves returned no value in ranks 0-1"):
         run(called.leaves)
 
 
@@ -248,7 +248,7 @@ def test_lambda_needs_cloudpickle(tmp_path: Path) -> None:
     path = script(tmp_path, GUARD, " mcjax_launch.run(lambda: 1)")
     last = python(path).stderr.splitlines()[-1]
     assert last.startswith("mcjax_launch.LaunchError: run: <lambda> cannot be pickled: ")
-    assert last.endswith("; cloudpickle may be able to: pip install cloudpickle")
+    assert last.endswith("; cloudpickle can pickle more: pip install cloudpickle")
 
 
 # --- what it takes, and leaves ---
