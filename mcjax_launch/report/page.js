@@ -69,7 +69,7 @@ const clock = s =>
 const bare = text => text.replace(/\x1b\[[0-9;?]*[ -\/]*[@-~]|\x1b\][^\x07\x1b]*(\x07|\x1b\\)/g, "");
 const quoted = word => /^[\w@%+=:,./{}-]+$/.test(word) ? word : `'${word.replace(/'/g, "'\\''")}'`;
 const plural = (n, noun) => `${n} ${noun}${n === 1 ? "" : "s"}`;
-// A set of ranks: "rank 3", "ranks 0-2, 5".
+// A set of ranks: "rank 3", "ranks 0-2,5".
 function named(numbers) {
   const ordered = [...numbers].sort((a, b) => a - b), parts = [];
   for (const n of ordered) {
@@ -78,7 +78,7 @@ function named(numbers) {
   }
   const words = parts.map(([low, high]) => low === high ? low : `${low}-${high}`);
   if (words.length > 6) words.splice(6, words.length, "...");
-  return `rank${ordered.length === 1 ? "" : "s"} ${words.join(", ")}`;
+  return `rank${ordered.length === 1 ? "" : "s"} ${words.join(",")}`;
 }
 // The way from this page to a file; it holds as long as both lie as they were written.
 function linkTo(path) {
@@ -189,7 +189,7 @@ function showHead() {
     `${{good: MARK.ended, warn: "⚠\ufe0e", bad: MARK.failed, stop: MARK.stopped}[kind]} ` +
     {good: "Succeeded" + again, warn: `Succeeded${again}, but the ranks ran different programs`,
       bad: "Failed", stop: ranks.length ? "Stopped" : "Not started"}[kind];
-  const headline = last ? record.words : cause.words;
+  const headline = (last ? record.words : cause.words) + (cause.kind === "stop" ? awaited() : "");
   $("words").textContent = headline;
   const where = cause.report.find((line, at) => at === 1 && line.startsWith("at "));
   $("where").textContent = where || "";
@@ -549,6 +549,11 @@ function waitWords(wait) {
     wait.where ? el("span", {class: "soft"}, ` at ${wait.where}`) : "",
     wait.never ? el("span", {class: "never"},
       `, which ${wait.late.length > 1 ? "have" : "has"} not come`) : ""];
+}
+// For whom ranks waited when the job was stopped.
+function awaited() {
+  const wait = waits.find(one => one.never && isLong(one));
+  return wait ? `; ${named(wait.ranks)} waited ${duration(wait.seconds)} for ${named(wait.late)}` : "";
 }
 const placeOf = wait => wait.place ? `in ${wait.place}` : wait.where ? `at ${wait.where}` : "";
 function showWaits() {
@@ -940,11 +945,6 @@ $("find").addEventListener("input", event => { state.find = event.target.value; 
 $("sort").addEventListener("change", event => { state.sort = event.target.value; showRows(); });
 addEventListener("resize", () => { if (attempt) { showAxis(); showRows(); } });
 addEventListener("hashchange", fromHash);
-// A moment later: a size that is changed while sizes are observed may be one too many.
-new ResizeObserver(() => setTimeout(fitSide)).observe($("main"));
-function fitSide() {
-  $("side").style.setProperty("--beside", `${$("main").offsetHeight}px`);
-}
 
 // --- all of it ---
 
@@ -970,7 +970,7 @@ function load() {
   showHead();
   $("body").hidden = !attempt;
   if (attempt) {
-    showTools(); showTime(); showLegend(); showSide(); fitSide();
+    showTools(); showTime(); showLegend(); showSide();
     if (state.rank != null) {
       const row = $(`rank-${state.rank}`);
       if (row) row.scrollIntoView({block: "nearest"});

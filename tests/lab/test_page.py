@@ -424,9 +424,10 @@ def test_page_shows_a_hangs_waits(browse: Browse) -> None:
     wait = {"place": "", "where": "train.py:23", "arrived": [[3, 40.0]], "until_s": 100.0}
     made["attempts"][0]["waits"] = [{**wait, "late": [0, 1, 2, 4, 5, 6, 7]}]
     [dom] = browse(View(made))
-    expected = "rank 3 waited 1 min 00 s for ranks 0-2, 4-7 at train.py:23, which have not come"
+    expected = "rank 3 waited 1 min 00 s for ranks 0-2,4-7 at train.py:23, which have not come"
     assert said_of_waits(dom) == [expected]
-    assert "waited 1 min 00 s for ranks 0-2, 4-7 at train.py:23" in side(dom)
+    assert "waited 1 min 00 s for ranks 0-2,4-7 at train.py:23" in side(dom)
+    assert text_of(dom, "words").endswith("; rank 3 waited 1 min 00 s for ranks 0-2,4-7")
     assert ['class="waiting"' in row(dom, rank) for rank in (2, 3, 4)] == [False, True, False]
 
 
