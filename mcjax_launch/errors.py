@@ -7,7 +7,7 @@ from mcjax_launch.wording import format_one_line
 
 
 class LaunchError(Exception):
-    """An error because of which the job cannot be run.
+    """Error that prevents a job from being run.
 
     Args:
         message: one line: what, where, and what to do. Text that it quotes may be of any length and

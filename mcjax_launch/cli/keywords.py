@@ -23,7 +23,7 @@ def make_keywords(
     whose: str = "sessions",
     reasons: Mapping[str, str] = MappingProxyType({}),
 ) -> dict[str, Any]:
-    """Return the keywords of `session` for options, of which a variable or a project may set some.
+    """Return the keywords of `session` for options that a command line, variable or project sets.
 
     Args:
         options: the options.

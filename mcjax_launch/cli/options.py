@@ -44,7 +44,7 @@ class Typed(click.ParamType):  # type: ignore[type-arg]
 
 
 class Chosen(click.Choice):  # type: ignore[type-arg]
-    """Type of an option with a few values, of which some that it took may have been removed."""
+    """Type of an option that takes one of a few values, and names values that were removed."""
 
     def convert(self, value: Any, param: Any, ctx: Any) -> Any:
         name, word = "" if param is None else param.name, str(value).partition(":")[0]

@@ -164,7 +164,7 @@ class Watcher:
         return self._add_setup(job), hosts
 
     def _add_setup(self, job: Job) -> Job:
-        """Return the job with what a --setup that takes long has set at its first start."""
+        """Return the job with the variables that a slow --setup has set at its first start."""
         return job.copy_with(setup_done=self._setup_done)
 
     def _start(self) -> None:

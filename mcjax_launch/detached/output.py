@@ -46,7 +46,7 @@ class OutputFile:
             os.write(self._fd, text)
 
     def _begin_file(self) -> None:
-        """Write to the next file; remove the one before the present one."""
+        """Begin the next file of output; keep the present file, and remove older ones."""
         before, self._fd = self._fd, self._open(self._number + 1)
         os.close(before)
         self._number += 1

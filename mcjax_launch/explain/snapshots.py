@@ -524,7 +524,7 @@ def make_snapshots(state: RunState, stacks: Iterable[Stack]) -> dict[int, RankSn
 
 
 def find_waiting_ranks(state: RunState, stacks: Sequence[Stack]) -> dict[int, str]:
-    """Return the places of the ranks that wait for others in JAX; each may be about to go on."""
+    """Return where ranks wait for others in JAX; each wait may be about to end."""
     return {
         rank: str(seen.reached) if seen.reached.waits_for_others else seen.blocked_at
         for rank, seen in make_snapshots(state, stacks).items()

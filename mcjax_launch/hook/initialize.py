@@ -101,7 +101,7 @@ _MOST = 2_000
 
 
 def read_settings() -> dict[str, str]:
-    """Return the settings of this process that all ranks should share, without unset ones."""
+    """Return the set options of this process that all ranks should share."""
     config = getattr(sys.modules.get("jax"), "config", None)
     found = {name: _read_option(config, option) for name, option in _OPTIONS.items()}
     flags = sorted(os.environ.get("XLA_FLAGS", "").split())

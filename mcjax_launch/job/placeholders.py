@@ -78,7 +78,7 @@ def _find_words(text: str) -> list[str]:
 
 
 def _find_nearest(word: str) -> str | None:
-    """Return the placeholder that a word may stand for; None if it resembles none."""
+    """Return the placeholder that a word resembles; None if there is none."""
     import difflib
 
     near = difflib.get_close_matches(word.lower(), NAMES, 1, 0.8)

@@ -10,7 +10,7 @@ from mcjax_launch.wire.line import receive
 
 
 class CallSource:
-    """Socket from which the messages of a client come, with descriptors beside some.
+    """Socket for a client's messages, some of them with descriptors.
 
     Args:
         fd: descriptor of the socket.

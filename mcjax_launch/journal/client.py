@@ -77,7 +77,7 @@ class ClientStream(EventStream):
         loop.watch(self._client.life, READ, lambda ready: self._end_job(loop, signals))
 
     def _end_job(self, loop: Loop, signals: SignalPipe) -> None:
-        """End the job at once, because the client has ended: as two SIGTERMs do."""
+        """End the job at once, as two SIGTERMs do, because the client has ended."""
         loop.forget(self._client.life)
         for _ in range(2):
             signals.put(signal.SIGTERM)

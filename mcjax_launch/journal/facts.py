@@ -183,13 +183,13 @@ class StacksShown(Value):
 
 
 class GpusUsed(Value):
-    """A rank's use of its GPUs is due to be told."""
+    """Notice that it is time to report a rank's use of its GPUs."""
 
     rank: int
 
 
 class CountsDue(Value):
-    """The number of programs that ranks have run is due to be told."""
+    """Notice that it is time to report the numbers of programs that ranks have run."""
 
 
 class Finding(Value):

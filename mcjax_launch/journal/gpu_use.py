@@ -48,7 +48,7 @@ class GpuSample(Value):
 def classify_activity(
     gpu: GpuUse, mine: RankOnGpu, idle_w: float | None, *, awaits_none: bool
 ) -> GpuActivity | None:
-    """Return what a rank does on a GPU; None if that cannot be told.
+    """Return what a rank does on a GPU; None if that is unknown.
 
     Args:
         gpu: use of the GPU by all processes.

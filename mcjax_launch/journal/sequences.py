@@ -297,7 +297,7 @@ class MeshSequence:
                 own.drop(len(first))
 
     def _group(self, ended: Collection[int]) -> _Groups:
-        """Group the ranks whose next program is known by it; 0: they have ended."""
+        """Group ranks by their next program, if it is known; 0 for ranks that have ended."""
         groups: dict[int, list[int]] = {}
         for rank in sorted(self._active):
             if (program := self.by_rank[rank].next) or rank in ended:
@@ -313,7 +313,7 @@ class MeshSequence:
     # --- a difference ---
 
     def _record(self, groups: _Groups) -> None:
-        """Record a difference, and go on with what is alike behind it."""
+        """Record a difference, and continue with the programs that match after it."""
         usual = max((program for program in groups if program), key=lambda each: len(groups[each]))
         of_usual = self.by_rank[groups[usual][0]]
         deviations = []
@@ -390,7 +390,7 @@ class MeshSequence:
 
 
 def _count_dropped(found: Deviation) -> tuple[int, int]:
-    """Return how many programs to drop of other ranks, and of the deviating ones."""
+    """Return how many programs to drop of most ranks, and of the ranks that differ."""
     match found.kind:
         case DeviationKind.SKIPPED | DeviationKind.SKIPPED_OR_REPEATED:
             return found.skipped, 0

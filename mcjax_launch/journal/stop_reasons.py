@@ -110,7 +110,7 @@ def out_of_time(message: str, details: Sequence[str], *, final: bool) -> StopRea
 
 
 def hopeless(rank: int | None, message: str, details: Sequence[str], *, final: bool) -> StopReason:
-    """Return the reason to end a job that can never go on.
+    """Return the reason to end a job that can never continue.
 
     Args:
         rank: the rank to blame; None if there is none.

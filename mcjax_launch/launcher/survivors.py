@@ -24,7 +24,7 @@ _LAST_WORDS_S = 0.3
 
 
 def find_obstacle(state: RunState, run: RankRun) -> str:
-    """Return why the other ranks cannot go on after a rank's failure; "" if they can."""
+    """Return why the other ranks cannot continue after a rank's failure; "" if they can."""
     if state.each_alone:
         return ""
     member, call = run.membership, run.membership.call

@@ -17,7 +17,7 @@ _SILENT_S = scale_time(10.0)
 
 
 class TimeLimits:
-    """Timer of the three time limits, each of which can end the job.
+    """Timer of the three time limits that can end the job.
 
     Times are in time.monotonic's seconds.
 

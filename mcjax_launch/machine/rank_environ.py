@@ -51,7 +51,7 @@ def list_misleading_names(environ: Iterable[str], *, hook: bool = True) -> list[
 def select_inherited(
     environ: Mapping[str, str], common: Mapping[str, str], own: Iterable[str], *, hook: bool
 ) -> dict[str, str]:
-    """Return the agent's variables that ranks inherit, without an outer job's and misleading ones.
+    """Return the variables that ranks inherit from the agent; an outer job's are left out.
 
     Args:
         environ: environment variables of the agent.

@@ -252,7 +252,7 @@ def make_choice_kind(*choices: str) -> Kind:
 
 
 def make_text_kind(option: str, metavar: str) -> Kind:
-    """Return the kind of a text, of which the option no longer takes some that it took."""
+    """Return the kind of a text option; it names texts that the option no longer takes."""
 
     def read(value: Any) -> str:
         if removed := find_replacement(f"{option}={value}"):

@@ -23,7 +23,7 @@ _FIRST_FREE = 3  # after stdin, stdout and stderr
 
 
 class CallChannel:
-    """Socket pair, of which one end is for the launcher. Only this process can make calls."""
+    """Socket pair with an end for the launcher. Only this process can make calls."""
 
     def __init__(self) -> None:
         ends = socket.socketpair()

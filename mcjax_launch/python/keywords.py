@@ -79,7 +79,7 @@ def get_default(keyword: str) -> object:
 
 @functools.cache
 def _get_types() -> dict[str, Any]:
-    """Return the keywords' types, of which `Keywords.__annotations__` has only the text."""
+    """Return the keywords' types; `Keywords.__annotations__` has only their text."""
     return typing.get_type_hints(Keywords)
 
 

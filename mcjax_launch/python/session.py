@@ -438,7 +438,7 @@ class Session:
                 self._changed.wait(progress.compute_wait_s(now))
 
     def _interrupt(self, cancelled: threading.Event | None) -> None:
-        """Interrupt the running call, if it is the one that can be cancelled so."""
+        """Interrupt the running call, if it is the call to be cancelled."""
         with self._changed:
             if self._cancelled is cancelled:
                 self._progress.record_interrupt(time.monotonic())

@@ -85,7 +85,7 @@ def advise_outside(scheduler: Scheduler, environ: Mapping[str, str], slots: int 
 
 
 def make_several_error(what: str, where: str) -> LaunchError:
-    """Return the error that several launchers were started; `what` tells by which command."""
+    """Return the error that several launchers were started, by the command `what`."""
     return LaunchError(f"{what}: start a single launcher, in {where}")
 
 

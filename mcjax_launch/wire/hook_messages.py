@@ -267,7 +267,7 @@ class CollectedTests(HookMessage):
 
 
 class FailedTest(HookMessage):
-    """Notice of the first failed test of a process that goes on with other tests."""
+    """Notice of a process's first failed test, after which other tests follow."""
 
     test: str
     raised: Raised

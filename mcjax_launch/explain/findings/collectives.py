@@ -46,7 +46,7 @@ def different_collectives(view: View) -> Iterator[Finding]:
 
 
 def different_barriers(view: View) -> Iterator[Finding]:
-    """Find that ranks waited at differently named barriers, one of which timed out."""
+    """Find ranks that waited at barriers with different names until a barrier timed out."""
     if not view.gave_up:
         return
     places: dict[str, tuple[str, list[int]]] = {}

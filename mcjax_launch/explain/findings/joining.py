@@ -135,7 +135,7 @@ def _make_size_finding(view: View, run: RankRun, also: str = "") -> Finding:
 
 
 def _find_same_port(view: View) -> Finding | None:
-    """Return a finding on single-process calls with the same port, of which JAX aborts one.
+    """Return a finding on calls for one process each with the same port; JAX aborts one of them.
 
     The rank to blame is the last to have called. None if there are no such calls.
     """

@@ -62,7 +62,7 @@ def find_crash_words(stderr: str, status: int) -> str:
 
 
 def _read_line(lines: list[str], at: int) -> str:
-    """Return what to quote of a line, with the type or text in the line beside it; "" if none."""
+    """Return what to quote of a line, with the type or text in the next line; "" if none."""
     line = lines[at]
     if check := re.fullmatch(_CHECK, line):
         return f"{check['text'].strip()} ({check['place']})"

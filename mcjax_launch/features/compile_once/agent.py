@@ -19,7 +19,7 @@ class CompiledFolders(AgentPart):
     """Part that makes a private folder, removed at the end, and the folder of --compile-cache."""
 
     def on_message(self, message: Message | Raw) -> None:
-        """Make the folders; without that of --compile-cache the job goes on."""
+        """Make the folders; a job without the folder of --compile-cache continues."""
         assert isinstance(message, ShareCompiled)
         private, folder = os.path.join(self.agent.folder, "compiled"), message.folder
         try:

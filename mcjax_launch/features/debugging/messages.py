@@ -40,7 +40,7 @@ class DebuggerReply(Message):
 
 
 class TerminalGranted(DebuggerReply):
-    """Permission to use the terminal; its descriptor comes along, and `term` is its TERM."""
+    """Permission to use the terminal, sent with its descriptor; `term` is its TERM."""
 
     term: str
 

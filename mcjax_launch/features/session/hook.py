@@ -105,7 +105,7 @@ class CallServer:
 
     @contextlib.contextmanager
     def _without_forks(self) -> Iterator[None]:
-        """End a process that the call has forked, if it too comes back from the call."""
+        """End a process that the call has forked, if that process returns from the call."""
         try:
             yield
         finally:

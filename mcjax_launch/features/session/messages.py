@@ -41,7 +41,7 @@ _LARGE = 1 << 16
 
 
 class Submit(Message):
-    """Call for some ranks, from the caller; its file's descriptor comes with the message.
+    """The caller's call for some ranks, sent with the descriptor of its file.
 
     `ranks` is None for all ranks. `is_last` is True if the ranks' programs end with it.
     """

@@ -161,7 +161,7 @@ class SetupOfHosts(LauncherPart):
                 self.launcher.startup.prepare(other, each.asked)
 
     def _report_to_watcher(self) -> None:
-        """Let the next runs of --watch use the variables of a command that takes long."""
+        """Pass the variables of a slow command to the next runs of --watch."""
         watcher = self.launcher.front.watcher
         ends = {link.host.name: end for link, host in self._hosts.items() if (end := host.ended)}
         seconds = max(end.seconds for end in ends.values())
@@ -217,7 +217,7 @@ class SetupOfHosts(LauncherPart):
     def _select(
         self, has_it: Callable[[HostProgress], bool]
     ) -> dict[AgentConnection, HostProgress]:
-        """Return the hosts of which a function returns True, in the order of the user's list."""
+        """Return the hosts for which a function returns True, in the order of the user's list."""
         number = self.launcher.startup.find_number
         links = sorted(self._hosts, key=lambda link: number(link.host))
         return {link: self._hosts[link] for link in links if has_it(self._hosts[link])}

@@ -87,7 +87,7 @@ class RanksOfShape:
             return session.run(in_rank.run_test, (nodeid, kept))
 
     def _get_ready_session(self) -> Session:
-        """Return the session, of which all ranks have collected their tests.
+        """Return the session after all its ranks have collected their tests.
 
         Raises:
             RanksNotStarted: that has failed; it is not tried again.

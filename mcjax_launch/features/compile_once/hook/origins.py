@@ -82,7 +82,7 @@ class Origins:
         return compiled.data
 
     def _patch(self, owner: type, name: str, *, check_devices: bool) -> None:
-        """Wrap a method of JAX's whose last argument is an executable, to serialise loaded ones."""
+        """Wrap a JAX method whose last argument is an executable, so that it can be serialised."""
         if owner in self._patched:
             return
         real = getattr(owner, name)

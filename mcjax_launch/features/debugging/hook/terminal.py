@@ -185,7 +185,7 @@ class _StreamReplacement:
 
 
 def _flush() -> None:
-    """Flush stdout and stderr, so that output goes where they lead now."""
+    """Flush stdout and stderr before they lead to another file."""
     for name, mode in _STANDARD:
         if mode == "w":
             with contextlib.suppress(Exception):

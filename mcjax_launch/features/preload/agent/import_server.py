@@ -129,7 +129,7 @@ class Importer(StackSource):
     importing = True
 
     def add_text(self, text: str) -> None:
-        """Record the server's stack, which comes whole."""
+        """Record the server's stack, which arrives in one message."""
         *lines, end = text.splitlines()
         for line in lines:
             self._pieces.add(line)

@@ -322,7 +322,7 @@ def _has_handed_over(frame: FrameType | None) -> bool:
 
 
 def _chain_post_hooks(api: Any, own: PostHook) -> None:
-    """Make JAX call a function after each launch, beside the function that others have it call."""
+    """Make JAX call a function after each launch, and keep a function that is already called."""
     if hasattr(api, "_post_hook_state"):
         api._post_hook_state = _ChainedState(api._post_hook_state, own)
         return
@@ -387,7 +387,7 @@ class _ChainedModule:
 
 
 class _ChainedAttribute:
-    """State of which JAX sets the attribute `post_hook`."""
+    """Object whose attribute `post_hook` JAX sets and calls."""
 
     def __init__(self, state: Any, own: PostHook, unset: PostHook | None) -> None:
         vars(self).update(_state=state, _own=own, _unset=unset)

@@ -23,7 +23,7 @@ class ProgramTexts:
         self._kept: deque[tuple[str, int]] = deque()  # paths and lengths
 
     def keep(self, identity: int, text: str) -> None:
-        """Keep the text of a program, if it can be written; drop the oldest ones."""
+        """Keep the text of a program, if it can be written; remove the oldest texts."""
         try:
             packed = zlib.compress(text.encode(), 1)
             path = f"{self._begin}.{identity}"

@@ -121,7 +121,7 @@ class SetupCommand(AgentPart, HostChanges):
         self._spawn(argv, NO_INPUT, self._on_end)
 
     def _spawn(self, argv: list[str], given: int, on_end: Callable[[int], object]) -> None:
-        """Start a process, of which the output is sent to the launcher."""
+        """Start a process; send its output to the launcher."""
         try:
             self._out, end = os.pipe()
             try:
@@ -141,7 +141,7 @@ class SetupCommand(AgentPart, HostChanges):
         self._watch()
 
     def handle_end(self, pid: int, status: int) -> None:
-        """Go on after the end of the command, or of the wait for the lock."""
+        """Continue after the end of the command, or of the wait for the lock."""
         child, on_end = self._child
         if pid == child:
             self._child = (-1, on_end)

@@ -74,7 +74,7 @@ def make_argv(command: str, environ: Mapping[str, str], file: str) -> list[str]:
 
 
 def read_changes(file: str, before: Mapping[str, str]) -> Changes:
-    """Return the variables that differ from those before, None for removed ones.
+    """Return the changed variables, with None for each removed variable.
 
     They are {} if there is no such file: another program has replaced the shell.
     """
