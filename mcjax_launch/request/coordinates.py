@@ -226,7 +226,7 @@ class _Guess:
         return [words.get(name, name.upper()) for name in arguments]
 
     def _list_arguments(self, name: str) -> list[str]:
-        """Return the parameters, beside parameter `name` of a function, that have no default."""
+        """Return a function's parameters without a default, except parameter `name`."""
         for function in self._names.functions.values():
             parameters = list_parameters(function)
             if name in parameters:
