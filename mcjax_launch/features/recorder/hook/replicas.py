@@ -54,7 +54,7 @@ class _Pick(Value):
     part: str
 
 
-class Plan:
+class ValuePlan:
     """Replicated ones of the arrays that are a program's arguments or outputs.
 
     Args:
@@ -202,7 +202,7 @@ class Replicas:
         digests = Digests(done.key, done.number, done.identity, done.of_arguments, text)
         self._link.send(ComputedDigests(digests))
 
-    def describe(self, program: ComparedProgram, plan: Plan, *, of_arguments: bool) -> None:
+    def describe(self, program: ComparedProgram, plan: ValuePlan, *, of_arguments: bool) -> None:
         """Report of which arrays of a program there will be digests."""
         names = program.names[not of_arguments]
         parts = []
@@ -245,9 +245,10 @@ class ComparedProgram:
     ) -> None:
         self.identity = identity
         self.names = names
-        self._plan: Plan | None = None
+        self._plan: ValuePlan | None = None
         self._replicas = replicas
-        self.begin_anew()
+        self.left = self.stride = self._until = 1
+        self.ran, self._compared_at = 0, 0.0
 
     def begin_anew(self) -> None:
         """Compare the first launches, also if there have been some."""
@@ -261,7 +262,7 @@ class ComparedProgram:
         replicas = self._replicas
         try:
             kept = [arg for number, arg in enumerate(args) if number in execution.kept_var_idx]
-            plan = Plan(kept, replicas.get_executable)
+            plan = ValuePlan(kept, replicas.get_executable)
             if plan.picks:
                 replicas.describe(self, plan, of_arguments=True)
                 self._start(sequence, plan, kept, of_arguments=True)
@@ -286,7 +287,7 @@ class ComparedProgram:
                 return
             arrays = replicas.list_leaves(out)
             if plan is None:
-                plan = self._plan = Plan(arrays, replicas.get_executable)
+                plan = self._plan = ValuePlan(arrays, replicas.get_executable)
                 if not plan.picks or not sequence.key:
                     return
                 replicas.programs += 1
@@ -299,7 +300,12 @@ class ComparedProgram:
             self._give_up(error)
 
     def _start(
-        self, sequence: Sequence_, plan: Plan, arrays: Sequence[Any], *, of_arguments: bool
+        self,
+        sequence: Sequence_,
+        plan: ValuePlan,
+        arrays: Sequence[Any],
+        *,
+        of_arguments: bool,
     ) -> None:
         place = sequence.key, sequence.count + of_arguments, self.identity
         self._replicas.pending.append(_Pending(plan.start(arrays), *place, of_arguments))
