@@ -12,8 +12,9 @@ from mcjax_launch.journal.journal import Journal
 from mcjax_launch.journal.rank_run import RankProcess, RankRun
 from mcjax_launch.journal.state import RunState
 from mcjax_launch.journal.summary import Summary, summarize
+from mcjax_launch.journal.tails import Tails
 from mcjax_launch.report import record
-from mcjax_launch.wire.frames import Data
+from mcjax_launch.wire.frames import STDERR, STDOUT, Data
 from mcjax_launch.wire.hook_messages import Failed, HookMessage, Joined, Joining
 from mcjax_launch.wire.messages import Exited, FromHook, RankUsage, Started, Usage
 
@@ -78,17 +79,17 @@ def rank_run(
 
 def record_of(count: int, *, samples: int = 4, printed: str = "") -> dict[str, Any]:
     """The record of `count` ranks, 8 a host, of which the last one but one fails after 100 s."""
-    state = RunState(hosts=-(-count // 8))
+    state = RunState(hosts=-(-count // 8), tails=Tails(for_record=True))
     state.on_planned(
         Planned("0123abcd", "h0:1", {n: f"h{n // 8}" for n in range(count)}, None), 0.0
     )
     culprit = count - 2
-    for n, run in state.ranks.items():
+    for n in state.ranks:
         state.on_started(Started(n, 1000 + n), 0.5)
         say(state, n, Joining("h0:1", count, n), 2 + n / count)
         say(state, n, Joined(n), 3.5)
-        state.on_data(Data(n, 1, b""), 4)
-        run.stdout, run.stderr = f"{printed}\nrank {n} out\n", f"{printed}\nrank {n} err\n"
+        for stream, name in ((STDOUT, "out"), (STDERR, "err")):
+            state.on_data(Data(n, stream, f"{printed}\nrank {n} {name}\n".encode()), 4)
     for at in range(samples):
         usage = (RankUsage(n, at + n / count, (1 + n) << 10, 0.0) for n in range(count))
         state.on_usage(Usage(tuple(usage)), 1 + 98 * at / samples)
@@ -97,6 +98,7 @@ def record_of(count: int, *, samples: int = 4, printed: str = "") -> dict[str, A
         status, sent = (-KILL, (TERM, KILL)) if n == culprit else (-TERM, (TERM,))
         end = end_of(n, status, sent, float(samples), (1 + n) << 10)
         state.on_exited(end, 101 + n / count)
+        state.keep_output(n)
     summary = summarize(state)
     hosts = tuple(f"h{n}" for n in range(state.hosts))
     attempt = attempt_of(state, summary, hosts=hosts, seconds=102)
