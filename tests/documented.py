@@ -81,6 +81,7 @@ NOWHERE = {
         "installs packages"
     ),
     "leave.md: loginctl enable-linger": "changes the machine",
+    "preview.md: pip install libtpu": "changes what other tests' ranks print",
     "reference.md: mcjax-launch [OPTIONS] [--] PROGRAM [ARGS]...": "a synopsis",
     "schedulers.md: kubectl patch --local -f - -o yaml --type json -p '[...]'": "dots to fill in",
     "security.md: scripts/gpu-check": "needs a GPU",

@@ -513,7 +513,7 @@ def test_stop_of_a_rank_does_not_delay_the_end_of_the_job(
     terminal.until("ready")
     if reason == "TERM":
         os.kill(terminal.pid, signal.SIGTERM)
-        assert "SIGTERM forwarded" in terminal.until(f"[0] {JOB_ENDS}\r\n")
+        assert "SIGTERM sent to the rank" in terminal.until(f"[0] {JOB_ENDS}\r\n")
     (tmp_path / "there").touch()
     assert terminal.finish() == (143 if reason == "TERM" else 1)
     assert "stopped at" not in terminal.shown and not PROMPT.search(terminal.shown)
