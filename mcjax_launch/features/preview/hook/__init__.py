@@ -41,7 +41,7 @@ class Preview(LoneRank, RunRecorder):
                 self._programs = Programs(self.link, self._wanted)
             except (ImportError, AttributeError) as error:
                 version = sys.modules["jax"].__version__
-                raise RuntimeError(f"--preview: jax {version} is not supported: {error}") from None
+                raise SystemExit(f"--preview: jax {version} is not supported: {error}") from None
 
     def describe(self, backend: Any, computation: Any, devices: Any, *more: Any) -> Code | None:
         """Return a program that is about to be compiled if it spans processes; else None."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import re
 
@@ -27,6 +28,10 @@ _UNITS = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
 _MOST_REASON = 200
 
 
+# Kinds of which a slice is named after the number of cores, two a chip.
+_TWO_CORES = ("v4", "v5p")
+
+
 class Chips:
     """Compiler for a TPU slice.
 
@@ -34,7 +39,7 @@ class Chips:
         topology: type and shape, such as `v5e:8x8`.
 
     Raises:
-        RuntimeError: libtpu is not installed, or does not know the topology.
+        SystemExit: libtpu is not installed, or does not know the topology.
 
     """
 
@@ -43,11 +48,12 @@ class Chips:
         import sys
 
         if importlib.util.find_spec("libtpu") is None:
-            raise RuntimeError(
-                f"--on {topology}: libtpu compiles for TPUs; {sys.executable} -m pip install libtpu"
+            raise SystemExit(
+                f"--on {topology}: this needs libtpu: {sys.executable} -m pip install libtpu"
             )
-        # libtpu would look for chips, and ask a server for their names.
+        # libtpu would look for chips, ask a server for their names, and warn that it finds none.
         for name, value in (
+            ("TPU_ACCELERATOR_TYPE", _name_accelerator(topology)),
             ("TPU_SKIP_MDS_QUERY", "1"),
             ("TPU_WORKER_HOSTNAMES", "localhost"),
             ("ALLOW_MULTIPLE_LIBTPU_LOAD", "1"),
@@ -55,11 +61,13 @@ class Chips:
             os.environ.setdefault(name, value)
         from jax.experimental import topologies
 
+        why, found = "", None
         try:
             found = topologies.get_topology_desc(platform="tpu", topology_name=topology)
         except Exception as error:
             why = str(error).partition("\n")[0]
-            raise RuntimeError(f"--on {topology}: {why}") from None
+        if found is None:
+            raise SystemExit(f"--on {topology}: {why}")
         self._devices = list(found.devices)
         self._memory = _MEMORY_GIB.get(topology.partition(":")[0], 0) << 30
 
@@ -123,3 +131,11 @@ class Chips:
         if temporaries is None:
             needed = max(0, needed - told.arguments - told.outputs)
         return told.copy_with(temporaries=needed, memory=memory)
+
+
+def _name_accelerator(topology: str) -> str:
+    """Return what Google Cloud calls a slice: `v5litepod-16` for `v5e:4x4`."""
+    kind, _, shape = topology.partition(":")
+    chips = math.prod(int(size) for size in shape.split("x") if size.isdigit())
+    name = "v5litepod" if kind == "v5e" else kind
+    return f"{name}-{chips * (2 if kind in _TWO_CORES else 1)}"
