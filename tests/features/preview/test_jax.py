@@ -35,6 +35,7 @@ for i in range(int(given[1]) if given[1:] else 3):
     x = jax.make_array_from_process_local_data(rows, batch, (8 * ranks, 512))
     old, w = w, step(w, x)
     assert old.is_deleted()
+    w.block_until_ready()  # collectives of two programs at once end jax 0.6
 if given[:1] == ["sizes"]:
     stats = step.lower(w, x).compile().memory_analysis()
     sizes = stats.argument_size_in_bytes, stats.output_size_in_bytes, stats.temp_size_in_bytes

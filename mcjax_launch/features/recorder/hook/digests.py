@@ -43,7 +43,7 @@ def compile_digests(specs: Sequence[Spec], device: Any) -> Any:
     with mlir.make_ir_context():
         module = ir.Module.parse(write_digests(specs))
         if not hasattr(client, "compile_and_load"):  # before jax 0.7
-            return client.compile(module, compile_options=options)
+            return client.compile(mlir.module_to_bytecode(module), compile_options=options)
         devices = xla_client.DeviceList((device,))
         return client.compile_and_load(module, executable_devices=devices, compile_options=options)
 

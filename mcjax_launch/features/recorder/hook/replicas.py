@@ -35,6 +35,8 @@ _BYTES_PER_S = {"cpu": 1e9, "": 3e11}
 # While so many digests are not computed yet, no other ones are begun: a CPU device accepts 32
 # programs that wait, and with JAX before 0.9 ranks hang when it has more.
 _MOST_PENDING = 4
+# Characters of the reason why values are not compared.
+_MOST_REASON = 200
 # Seconds to wait for digests when the program ends.
 _LAST_S = 1.0
 
@@ -215,7 +217,7 @@ class Replicas:
 
     def give_up(self, program: ComparedProgram, error: Exception) -> None:
         """Report that no values of a program are compared any more."""
-        self._link.send(NotComparing(program.identity, repr(error)))
+        self._link.send(NotComparing(program.identity, repr(error)[:_MOST_REASON]))
 
     def get_executable(self, specs: Any, device: Any) -> Any:
         """Return the program for the digests of shards on a device; each is compiled once."""
