@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import os
 import re
 
@@ -28,10 +27,6 @@ _UNITS = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
 _MOST_REASON = 200
 
 
-# Kinds of which a slice is named after the number of cores, two a chip.
-_TWO_CORES = ("v4", "v5p")
-
-
 class Chips:
     """Compiler for a TPU slice.
 
@@ -53,7 +48,7 @@ class Chips:
             )
         # libtpu would look for chips, ask a server for their names, and warn that it finds none.
         for name, value in (
-            ("TPU_ACCELERATOR_TYPE", _name_accelerator(topology)),
+            ("TPU_ACCELERATOR_TYPE", "v5litepod-16"),  # any: the topology is named below
             ("TPU_SKIP_MDS_QUERY", "1"),
             ("TPU_WORKER_HOSTNAMES", "localhost"),
             ("ALLOW_MULTIPLE_LIBTPU_LOAD", "1"),
@@ -131,11 +126,3 @@ class Chips:
         if temporaries is None:
             needed = max(0, needed - told.arguments - told.outputs)
         return told.copy_with(temporaries=needed, memory=memory)
-
-
-def _name_accelerator(topology: str) -> str:
-    """Return what Google Cloud calls a slice: `v5litepod-16` for `v5e:4x4`."""
-    kind, _, shape = topology.partition(":")
-    chips = math.prod(int(size) for size in shape.split("x") if size.isdigit())
-    name = "v5litepod" if kind == "v5e" else kind
-    return f"{name}-{chips * (2 if kind in _TWO_CORES else 1)}"
