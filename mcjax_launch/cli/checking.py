@@ -7,7 +7,6 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
-from typing import Any
 
 import click
 
@@ -66,7 +65,7 @@ def _check_path(path: str) -> None:
     """Refuse a --report path that is not *.json, has placeholders, or cannot be written."""
     if not path.lower().endswith(".json"):
         raise LaunchError(f"--report {path}: the report of --check is JSON; name it *.json")
-    _load_files().check_writable(path)
+    optional.load_for("--report", "report.files").check_writable(path)
     if "{" in path:
         raise LaunchError(f"--report {path}: --check does not fill in placeholders")
 
@@ -138,12 +137,6 @@ def record(
 
 def _write(path: str, content: dict[str, object]) -> None:
     try:
-        _load_files().replace(path, f"{json.dumps(content)}\n")
+        optional.load_for("--report", "report.files").replace(path, f"{json.dumps(content)}\n")
     except OSError as error:
         raise LaunchError(f"--report {path}: cannot be written: {error.strerror}") from None
-
-
-def _load_files() -> Any:
-    if (files := optional.load("report.files")) is None:
-        raise LaunchError("--report: this copy of mcjax-launch lacks its folder report/")
-    return files

@@ -209,8 +209,7 @@ def _emit(options: Options, context: click.Context) -> int:
 
 
 def _interact(options: Options, context: click.Context) -> int:
-    if (interactive := optional.load("python.interactive")) is None:
-        raise LaunchError("--interactive: this copy of mcjax-launch lacks its folder python/")
+    interactive = optional.load_for("--interactive", "python.interactive")
     _approve(options, context)
     return int(interactive.interact(options, context))
 

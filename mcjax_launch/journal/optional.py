@@ -10,6 +10,8 @@ import os
 from importlib import import_module
 from typing import Any
 
+from mcjax_launch.errors import LaunchError
+
 _PACKAGE = os.path.dirname(os.path.dirname(__file__))
 
 
@@ -19,3 +21,16 @@ def load(module: str) -> Any:
     if not os.path.isdir(os.path.join(_PACKAGE, folder)):
         return None
     return import_module(f"mcjax_launch.{module}")
+
+
+def load_for(option: str, module: str) -> Any:
+    """Return the module of an option that needs it.
+
+    Raises:
+        LaunchError: this copy has no such folder.
+
+    """
+    if (found := load(module)) is None:
+        folder = module.partition(".")[0]
+        raise LaunchError(f"{option}: this copy of mcjax-launch lacks its folder {folder}/")
+    return found

@@ -9,7 +9,6 @@ import functools
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from mcjax_launch.errors import LaunchError
 from mcjax_launch.job import placeholders
 from mcjax_launch.job.hosts import LOCAL, Host
 from mcjax_launch.job.job import Job
@@ -132,9 +131,7 @@ def choose_mtls(
 def _check_files(options: Options) -> None:
     """Refuse output files and folders of options that cannot be written."""
     if options.report is not None:
-        if (files := optional.load("report.files")) is None:
-            raise LaunchError("--report: this copy of mcjax-launch lacks its folder report/")
-        files.check_report(options.report)
+        optional.load_for("--report", "report.files").check_report(options.report)
     if options.log_dir is not None:
         from mcjax_launch.console.log_files import check_folder
 
