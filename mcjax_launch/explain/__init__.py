@@ -1,1 +1,1 @@
-"""Derive the root cause of a run's end from its facts, and word it; pure."""
+"""Explanations of what happens in a run, from its facts: findings, causes, hints, noise."""

@@ -160,7 +160,7 @@ class Explanations(LauncherPart):
         """Print the remaining findings before the summary."""
         self._say(self.announcer.select_pending_findings(now))
 
-    def on_summary(self, summary: Summary, *, last: bool) -> None:
+    def on_summary(self, summary: Summary) -> None:
         """Print findings about the whole attempt, unless a rank has failed."""
         from mcjax_launch.explain.rules import apply_rules
 

@@ -1,1 +1,1 @@
-"""Events of a job as JSON lines, for programs (`--events`)."""
+"""Facts of a job in order, the state that follows from them, and their form as events."""

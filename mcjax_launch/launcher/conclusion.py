@@ -14,12 +14,11 @@ if TYPE_CHECKING:
     from mcjax_launch.launcher.part import JobLauncher
 
 
-def conclude(launcher: JobLauncher, *, is_last: bool, lost_output: bool) -> Summary:
+def conclude(launcher: JobLauncher, *, lost_output: bool) -> Summary:
     """Print the last findings and the summary of an attempt; return the summary.
 
     Args:
         launcher: the launcher.
-        is_last: True if no other attempt may follow.
         lost_output: True if output of ranks was lost, because the reader stopped reading.
 
     """
@@ -38,7 +37,7 @@ def conclude(launcher: JobLauncher, *, is_last: bool, lost_output: bool) -> Summ
     elif lines := _select_unprinted_lines(launcher, summary):
         console.show_summary(lines, alarm=not launcher.policy.interrupts)
     for part in launcher.parts:
-        part.on_summary(summary, last=is_last or summary.final)
+        part.on_summary(summary)
     return summary
 
 

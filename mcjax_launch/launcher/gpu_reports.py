@@ -7,7 +7,6 @@ from mcjax_launch.launcher.part import JobLauncher, LauncherPart
 from mcjax_launch.launcher.time_limits import GPU_EVENTS_S
 from mcjax_launch.wire.messages import RequestUsage, Usage
 
-# Seconds between two writes of the file that --jobs reads.
 # Reports come a little earlier or later.
 _EARLY = 0.9
 # Seconds after a rank has found no memory at which hosts are asked who holds it: the first answer

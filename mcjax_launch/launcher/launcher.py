@@ -220,7 +220,7 @@ class Launcher:
             self.console.finish_ranks()  # some ranks may have begun
             self._write_all()
             raise self.policy.error
-        summary = conclude(self, is_last=self._last, lost_output=lost_output)
+        summary = conclude(self, lost_output=lost_output)
         self._write_all()
         return summary
 

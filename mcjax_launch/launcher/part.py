@@ -115,8 +115,8 @@ class LauncherPart:
     def expire(self, now: float) -> None:
         """Do what is due; called in each turn of the loop, so check `deadline` first."""
 
-    def on_summary(self, summary: Summary, *, last: bool) -> None:
-        """Finish after the printed summary; `last`: no other attempt follows."""
+    def on_summary(self, summary: Summary) -> None:
+        """Finish after the printed summary."""
 
     def close(self, now: float) -> None:
         """Release everything, because the attempt is over."""

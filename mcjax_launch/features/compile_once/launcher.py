@@ -44,7 +44,7 @@ class CompilationCounter(LauncherPart):
             case FromHook(rank=rank, message=Awaits(other)):
                 self.launcher.journal.append(AwaitsCompilation(rank, other))
 
-    def on_summary(self, summary: "Summary", *, last: bool) -> None:
+    def on_summary(self, summary: "Summary") -> None:
         """Report with -v what was compiled and loaded, and the time saved."""
         ranks = [run.compilations for run in self.launcher.state.ranks.values()]
         compiled, loaded = sum(rank.compiled for rank in ranks), sum(rank.loaded for rank in ranks)

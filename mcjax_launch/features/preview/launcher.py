@@ -84,7 +84,7 @@ class PreviewReport(LauncherPart):
             first, *others = misfits
             self.launcher.stop(StopReason(first, exit_status.FAILED, tuple(others)))
 
-    def on_summary(self, summary: "Summary", *, last: bool) -> None:
+    def on_summary(self, summary: "Summary") -> None:
         """Print the report."""
         job = self.launcher.job
         ranks = [rank for rank in self._ranks.values() if rank.rank not in self._left]

@@ -20,7 +20,7 @@ def said(*ranks: Compilations) -> list[str]:
         ranks={n: SimpleNamespace(compilations=had) for n, had in enumerate(ranks)}
     )
     launcher: Any = SimpleNamespace(state=state, console=SimpleNamespace(show_detail=lines.append))
-    CompilationCounter(launcher).on_summary(None, last=True)  # type: ignore[arg-type]
+    CompilationCounter(launcher).on_summary(None)  # type: ignore[arg-type]
     return [line.removeprefix("--compile-once: ") for line in lines]
 
 
