@@ -152,9 +152,9 @@ CAPABILITIES = (
     Capability("wrap", ("options/wrappers.py",), r"wrapp?er|\bwrap\b", r"wrap"),
     Capability(
         "time limits",
-        ("features/liveness/*", "launcher/time_limits.py", "launcher/timers.py"),
-        r"stall|start_timeout|liveness",
-        r"stall|liveness|time_limit|timeout",
+        ("launcher/time_limits.py", "launcher/timers.py"),
+        r"stall|start_timeout",
+        r"stall|time_limit|timeout",
     ),
     Capability(
         "restarts, --on-rank-failure",
@@ -204,19 +204,17 @@ CAPABILITIES = (
     Capability(
         "hangs, stacks, waits",
         (
-            "explain/waits/*",
+            "explain/picture.py",
             "explain/snapshots.py",
-            "explain/findings/waits.py",
             "explain/findings/collectives.py",
             "explain/findings/absent.py",
             "explain/findings/slow.py",
             "agent/stacks.py",
             "agent/native_stacks.py",
-            "explain/hang_watch.py",
             "launcher/stack_*.py",
         ),
-        r"stacks?|snapshot|hang_watch|standstill",
-        r"stack|wait|hang|deadlock|snapshot|standstill",
+        r"stacks?|snapshot|picture",
+        r"stack|wait|hang|snapshot|picture",
     ),
     Capability(
         "rules, causes, summary",

@@ -91,7 +91,7 @@ def record_of(count: int, *, samples: int = 4, printed: str = "") -> dict[str, A
         for stream, name in ((STDOUT, "out"), (STDERR, "err")):
             state.on_data(Data(n, stream, f"{printed}\nrank {n} {name}\n".encode()), 4)
     for at in range(samples):
-        usage = (RankUsage(n, at + n / count, (1 + n) << 10, 0.0) for n in range(count))
+        usage = (RankUsage(n, at + n / count, (1 + n) << 10) for n in range(count))
         state.on_usage(Usage(tuple(usage)), 1 + 98 * at / samples)
     say(state, culprit, failure(), 100)
     for n in range(count):

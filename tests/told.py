@@ -140,9 +140,9 @@ class Told:
 
     # --- at other moments ---
 
-    def at_limit(self, **how: Any) -> Sequence[str]:
-        """The lines at a limit, with what to try."""
-        return explain_limit(self.state, self.now, **how)
+    def at_limit(self) -> Sequence[str]:
+        """The lines at a limit, beside where the ranks are."""
+        return explain_limit(self.state, self.now)
 
     def summary(self) -> Sequence[str]:
         """The lines of the summary, or what is worth saying where nothing has failed."""

@@ -114,8 +114,8 @@ class Agent:
         )
         self._stacks = StackDump(self._send_stacks, NativeDump(loop, self.link.send))
         self._memory: OutOfMemory | None = None
-        gpus, pythons = GpuWatch(loop, hook_folder), lambda: self.hooks.joined
-        self._usage = UsageSampler(self._map_pids_to_ranks, pythons, self.link.send, gpus)
+        gpus = GpuWatch(loop, hook_folder)
+        self._usage = UsageSampler(self._map_pids_to_ranks, self.link.send, gpus)
         self._leftovers = Leftovers(self.pids)
         self._leaving: supervisor.Leave | None = None
         self.timers: list[Timer] = []

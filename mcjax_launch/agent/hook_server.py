@@ -10,7 +10,7 @@ from ..wire import hook_messages
 from ..wire.codec import Malformed
 from ..wire.line import send
 from ..wire.messages import FromHook
-from ..wire.source_lines import ALL_THREADS, END_OF_STACKS, MAIN_THREAD
+from ..wire.source_lines import END_OF_STACKS, MAIN_THREAD
 from .stacks import Pieces, StackSource, select_main_thread, with_source
 from .system import system
 
@@ -45,6 +45,7 @@ class HookConnection(StackSource):
         self.joining = False  # it has called initialize(), and has not left the job since
         self.compilations = 0  # under way
         self.has_crashed = False  # `stacks` are those of a crash
+        self.is_asked = False  # its thread that answers has got a question
         self._connection = connection
         self._held = bytearray()  # an incomplete line
         self._is_skipping = False  # skips the rest of a line that is too long
@@ -88,12 +89,14 @@ class HookConnection(StackSource):
     def ask(self) -> bool:
         self.has_crashed = False
         if self.has_ended_python:
-            self._pieces, self.has_answered = Pieces([MAIN_THREAD, ALL_THREADS]), True
+            self._pieces, self.has_answered = Pieces([MAIN_THREAD]), True
             return True
         if self.answering is None:
             return super().ask()
-        self._pieces, self.has_answered = Pieces(), False
-        return self.answering.send_byte()
+        # A second byte would only wait behind a first one that has not been answered.
+        waits = self.is_asked and not self.has_answered
+        self._pieces, self.has_answered, self.is_asked = Pieces(), False, True
+        return waits or self.answering.send_byte()
 
     def send_byte(self) -> bool:
         """Wake up the thread that reads from this connection; return False if none does."""
@@ -226,11 +229,6 @@ class HookServer:
         for hook in list(self._hooks.values()):
             if hook.rank == read.rank and hook is not read:
                 self._read(hook)
-
-    @property
-    def joined(self) -> set[int]:
-        """Pids of the processes that have completed initialize()."""
-        return {hook.pid for hook in self.in_job}
 
     @property
     def in_job(self) -> list[HookConnection]:

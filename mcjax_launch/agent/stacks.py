@@ -143,7 +143,6 @@ class StackDump:
                     source.pid,
                     "\n".join(with_source(text)),
                     helper=helper,
-                    blocked=system.find_blocking_call(source.pid),
                     importing=source.importing,
                     others="" if self._all_threads else _select_others(main, others),
                 )
@@ -156,12 +155,15 @@ def _split(dump: list[str]) -> tuple[list[str], list[str]]:
 
 
 def _select_others(main: list[str], others: list[str]) -> str:
-    """Return the stacks of the threads that the main thread may wait for, if it waits for one."""
-    if not waits_for_a_thread(main):
-        return ""
-    begins = _find_thread_starts(others)
+    """Return the stacks of callbacks, and of threads for which the main thread may wait."""
+    begins, waits = _find_thread_starts(others), waits_for_a_thread(main)
     threads = (others[begin:end] for begin, end in zip(begins, [*begins[1:], None]))
-    lines = [line for thread in threads if _is_informative(thread) for line in thread]
+    lines = [
+        line
+        for thread in threads
+        if (waits and _is_informative(thread)) or _is_callback(thread)
+        for line in thread
+    ]
     return "\n".join(with_source(lines))
 
 
@@ -170,6 +172,11 @@ def _is_informative(thread: list[str]) -> bool:
     files = [_parse_file(line) for line in thread if line.startswith(_FRAME)]
     in_jax = bool(files) and source_lines.is_jax(files[0])
     return in_jax or any(file[:1] == "/" and source_lines.is_users(file) for file in files)
+
+
+def _is_callback(thread: list[str]) -> bool:
+    """Return whether a running program has called the user's code in a thread."""
+    return any(_parse_file(line).endswith(source_lines.CALLBACKS) for line in thread)
 
 
 def _find_thread_starts(dump: list[str]) -> list[int]:

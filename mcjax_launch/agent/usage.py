@@ -10,41 +10,31 @@ from .system import system
 
 TYPE_CHECKING = False  # as typing's own, without importing it: an agent's start is waited for
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Mapping
+    from collections.abc import Callable, Mapping
 
     from .gpu_watch import GpuWatch
     from .system.unix import HostProcess
 
 
 def measure_usage(
-    found: Mapping[int, HostProcess], ranks: Mapping[int, int], pythons: Collection[int]
+    found: Mapping[int, HostProcess], ranks: Mapping[int, int]
 ) -> tuple[RankUsage, ...]:
     """Return the processor time and memory that the processes of each rank use.
 
     Args:
         found: all processes of this host, by pid.
         ranks: rank of each rank's own process, by pid.
-        pythons: pids of processes that have joined the JAX job. Their main threads are measured;
-            if a rank has none, the main thread of its own process.
 
     """
     cpu_s = dict.fromkeys(ranks.values(), 0.0)
     rss_kib = dict.fromkeys(ranks.values(), 0)
-    main: dict[int, tuple[float, int]] = {}
     for process in found.values():
         rank = find_rank(process, found, ranks)
         if rank is None:
             continue
         cpu_s[rank] += process.cpu_s
         rss_kib[rank] += process.rss_kib
-        if process.pid in pythons:
-            used_s, waits = system.measure_main_thread(process.pid)
-            before = main.get(rank, (0.0, 0))
-            main[rank] = used_s + before[0], waits + before[1]
-    for pid, rank in ranks.items():
-        if rank not in main:
-            main[rank] = system.measure_main_thread(pid)
-    return tuple(RankUsage(rank, cpu_s[rank], rss_kib[rank], *main[rank]) for rank in cpu_s)
+    return tuple(RankUsage(rank, cpu_s[rank], rss_kib[rank]) for rank in cpu_s)
 
 
 class UsageSampler:
@@ -52,7 +42,6 @@ class UsageSampler:
 
     Args:
         ranks: called at each sample; returns the argument `ranks` of `measure_usage`.
-        pythons: called at each sample; returns the argument `pythons` of `measure_usage`.
         on_usage: called with each sample.
         gpus: reader of this host's GPUs.
 
@@ -64,12 +53,10 @@ class UsageSampler:
     def __init__(
         self,
         ranks: Callable[[], Mapping[int, int]],
-        pythons: Callable[[], Collection[int]],
         on_usage: Callable[[Usage], None],
         gpus: GpuWatch,
     ) -> None:
         self._ranks = ranks
-        self._pythons = pythons
         self._on_usage = on_usage
         self.gpus = gpus
         self._every_s = 0.0
@@ -92,7 +79,7 @@ class UsageSampler:
     def sample(self) -> None:
         """Take a sample now and pass it to `on_usage`; have the GPUs read from now on."""
         found, ranks = {each.pid: each for each in system.list_processes()}, self._ranks()
-        used = measure_usage(found, ranks, self._pythons())
+        used = measure_usage(found, ranks)
         self._on_usage(Usage(used, self.gpus.collect(found, ranks)))
         if ranks:
             self.gpus.begin()

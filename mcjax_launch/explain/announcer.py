@@ -1,4 +1,4 @@
-"""Selection of findings to print while a job runs: each once, or again as it lasts; pure."""
+"""Selection of findings to print while a job runs, each once; pure."""
 
 from __future__ import annotations
 
@@ -10,13 +10,10 @@ from mcjax_launch.explain.view import Fact, Occasion, View
 from mcjax_launch.journal.facts import CameLate, Finding, GpuMemoryKnown, ProgramsDiffer
 from mcjax_launch.wire import hook_messages as hook
 from mcjax_launch.wire.messages import Exited
-from mcjax_launch.wire.timers import scale_time
 
 if TYPE_CHECKING:
     from mcjax_launch.journal.state import RunState
 
-#: A lasting finding is printed after this many seconds, and again whenever that has doubled.
-AFTER_S = scale_time(30.0)
 # Pause between two passes over the rules, per rank, so that passes take little of the time.
 _PAUSE_S = 5e-4
 # With so few there is no pause: a call that fails at once is judged before its failure.
@@ -38,14 +35,6 @@ _FACTS: dict[type, Fact] = {
 }
 
 
-def compute_repeat_delay(lasted_s: float) -> float:
-    """Return the number of seconds that a finding must last before it is printed again."""
-    seconds = AFTER_S
-    while seconds <= lasted_s:
-        seconds *= 2
-    return seconds
-
-
 class Announcer:
     """Selector of the findings to print: evaluates the rules and omits findings already printed.
 
@@ -59,8 +48,7 @@ class Announcer:
 
     def __init__(self, state: RunState) -> None:
         self._state = state
-        # By key, how long a finding must last to be printed again; and all printed lines.
-        self._said: dict[object, float] = {}
+        self._said: set[object] = set()  # keys
         self._lines: set[str] = set()
         self._facts = self._later = Fact.NOTHING
         self._passed_at = -math.inf
@@ -112,26 +100,18 @@ class Announcer:
         if later:
             self._later |= facts
             self._later_at = min(self._later_at, *(item.due for item in later))
-        return self.select_news((item for item in found if item not in later), now)
+        return self.select_news(item for item in found if item not in later)
 
-    def select_news(self, found: Iterable[Finding], now: float) -> list[Finding]:
-        """Select findings that are new or have lasted long enough to repeat; mark them printed."""
-        return [finding for finding in found if self._is_news(finding, now)]
+    def select_news(self, found: Iterable[Finding]) -> list[Finding]:
+        """Select findings that are new, and mark them printed."""
+        return [finding for finding in found if self._is_news(finding)]
 
-    def _is_news(self, finding: Finding, now: float) -> bool:
+    def _is_news(self, finding: Finding) -> bool:
         if finding.is_certain:
             return True
-        lasted_s = 0.0 if finding.since is None else now - finding.since
-        least_s = self._said.get(finding.key, 0.0 if finding.since is None else AFTER_S)
         line = finding.words or finding.cure
-        if lasted_s < least_s or (finding.since is None and line in self._lines):
+        if finding.key in self._said or line in self._lines:
             return False
-        self._said[finding.key] = (
-            math.inf if finding.since is None else compute_repeat_delay(lasted_s)
-        )
+        self._said.add(finding.key)
         self._lines.add(line)
         return True
-
-    def compute_next_print_time(self, finding: Finding) -> float:
-        """Return the time of a lasting finding's next print, in time.monotonic's seconds."""
-        return (finding.since or 0.0) + self._said.get(finding.key, AFTER_S)

@@ -1,13 +1,13 @@
-"""Part of the launcher that explains why ranks wait, and ends jobs that are certain to hang."""
+"""Part of the launcher that shows where ranks are, and ends jobs that can never go on."""
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from mcjax_launch.explain.announcer import Announcer
-from mcjax_launch.explain.hang_watch import HangWatch, HostQuery
 from mcjax_launch.explain.view import Occasion, View
 from mcjax_launch.journal import stop_reasons
 from mcjax_launch.journal.ending import RankFailed
@@ -16,41 +16,37 @@ from mcjax_launch.journal.rank_run import Verdict
 from mcjax_launch.journal.verdict import determine_verdict
 from mcjax_launch.launcher.part import JobLauncher, LauncherPart
 from mcjax_launch.launcher.stack_requests import select_rank_stacks
-from mcjax_launch.wire import messages
 from mcjax_launch.wire.hook_messages import Failed
+from mcjax_launch.wire.timers import scale_time
 
 if TYPE_CHECKING:
+    from mcjax_launch.explain.picture import Picture
     from mcjax_launch.journal.facts import CameLate, GpuMemoryKnown, ProgramsDiffer, Stack
     from mcjax_launch.journal.summary import Summary
     from mcjax_launch.wire.messages import Exited, FromHook
 
 
-def format_advice(left_s: float | None, shows_stacks: str) -> str:
-    """Return a line of advice: how to see where a hanging job waits, and how to end it.
-
-    Args:
-        left_s: seconds until --stall-timeout ends the job; None if it is not given.
-        shows_stacks: key or command that shows the stacks of all ranks; "" if there is none.
-
-    """
-    end = "--stall-timeout 10m would end a job without progress"
-    if left_s is not None:
-        end = f"--stall-timeout ends the job in {max(1, round(left_s))} s"
-    return f"{shows_stacks} shows where all ranks are; {end}" if shows_stacks else end
+# Ranks' places are shown when nothing has moved for so long, and whenever that has doubled.
+_AFTER_S = scale_time(30.0)
 
 
 class Explanations(LauncherPart):
-    """Part that applies the rules of `explain/` to new facts and to idle ranks."""
+    """Part that applies the rules of `explain/` to new facts, and shows where silent ranks are.
+
+    When nothing has moved for `_AFTER_S`, and again whenever that has doubled, all hosts are asked
+    once for the ranks' stacks.
+    """
 
     def __init__(self, launcher: JobLauncher) -> None:
         super().__init__(launcher)
         self.announcer = Announcer(launcher.state)
-        self.hang = HangWatch(launcher.state, self.announcer, time.monotonic())
+        self._looked_at = -math.inf
+        self._told: set[object] = set()  # keys of pictures
 
     @property
     def deadline(self) -> float | None:  # type: ignore[override]
         """Time at which to call `expire` next; None: never."""
-        times = (self.announcer.deadline, self.hang.deadline)
+        times = (self.announcer.deadline, self._look_at)
         return min((at for at in times if at is not None), default=None)
 
     # --- facts that rules depend on ---
@@ -96,65 +92,90 @@ class Explanations(LauncherPart):
             self.launcher.stacks.request(self.launcher.links, self._record_late_positions)
 
     def _record_late_positions(self, stacks: list[Stack]) -> None:
-        from mcjax_launch.explain.snapshots import make_snapshots
+        from mcjax_launch.explain.picture import find_last_place, select_stacks
 
-        for seen in make_snapshots(self.launcher.state, stacks).values():
-            # The rank is ended, so no rank waits for it any longer.
-            stands = seen.blocked_at if seen.is_surely_in_jax else seen.position_with_threads
-            seen.run.late_position = seen.shared_compilation or stands
+        for rank, stack in select_stacks(stacks).items():
+            run = self.launcher.state.ranks[rank]
+            run.late_position = find_last_place(run, stack).late_position
+
+    # --- where the ranks are ---
+
+    @property
+    def _look_at(self) -> float | None:
+        """Time at which to look where the ranks are, unless something moves; None for never."""
+        state = self.launcher.state
+        if not state.initialize_calls or state.num_processes < 2 or state.ending:
+            return None
+        if state.pause.is_on or state.activity.is_idle:
+            return None
+        moved_at, after_s = state.activity.active_at, _AFTER_S
+        while moved_at + after_s <= self._looked_at:
+            after_s *= 2
+        return moved_at + after_s
 
     def expire(self, now: float) -> None:
-        """Print due findings; ask hosts for stacks or usage if the deadline has passed."""
+        """Print due findings; ask hosts for stacks if nothing has moved for long."""
         self._say(self.announcer.expire(now) or ())
-        ask = self.hang.expire(now)
-        if ask is HostQuery.STACKS:
-            self.launcher.stacks.request(self.launcher.links, self._explain_hang)
-        elif ask is HostQuery.USAGE:
-            self.launcher.pool.send_all(messages.RequestUsage())
+        if (look_at := self._look_at) is not None and now >= look_at:
+            self._looked_at = now
+            self.launcher.stacks.request(self.launcher.links, self._show_picture)
 
-    def explain_stacks(self, now: float) -> Sequence[str]:
-        """Return what is known about waiting ranks; advice too if they seem to hang."""
+    def _show_picture(self, stacks: list[Stack]) -> None:
+        """Print where the ranks are, unless all are at one place or that has been told before."""
+        from mcjax_launch.explain.rules import apply_rules, format_lines
+
+        state, now = self.launcher.state, time.monotonic()
+        if state.ending or state.activity.active_at > self._looked_at:
+            return
+        picture = self._record_picture(stacks)
+        if picture.is_one_place or picture.key in self._told:
+            return
+        self._told.add(picture.key)
+        found = apply_rules(View(state, now, late=picture.late), Occasion.HANG)
+        news = self.announcer.select_news(found)
+        self.launcher.console.note("\n".join([*picture.format_lines(now), *format_lines(news)]))
+
+    def _record_picture(self, stacks: list[Stack]) -> Picture:
+        """Record where the ranks are, for the summary and for events."""
+        from mcjax_launch.explain.picture import make_picture
+
+        state = self.launcher.state
+        picture = make_picture(state, select_rank_stacks(stacks))
+        state.picture = picture.sentence
+        finding = Finding("picture", picture.sentence, picture.late, since=picture.since)
+        self.launcher.journal.append(finding)
+        return picture
+
+    def record_stacks(self, stacks: list[Stack]) -> None:
+        """Record where the ranks are when a limit ends the job."""
+        if self.launcher.state.initialize_calls or self.launcher.job.start_timeout is not None:
+            self._record_picture(stacks)
+
+    def explain_stacks(self, stacks: list[Stack]) -> Sequence[str]:
+        """Return lines to print below stacks that the user has requested."""
+        from mcjax_launch.explain.picture import make_picture
         from mcjax_launch.explain.rules import explain_limit
 
-        return explain_limit(self.launcher.state, now, advises=self.hang.suspects(now))
+        state = self.launcher.state
+        lines = explain_limit(state, time.monotonic())
+        if not state.initialize_calls:
+            return lines
+        return [make_picture(state, select_rank_stacks(stacks)).sentence, *lines]
 
     def _say(self, found: Iterable[Finding]) -> None:
         for finding in found:
             self.launcher.journal.append(finding)
             if finding.is_certain:
-                self._end(finding, ())
+                self._end(finding)
                 return
             console = self.launcher.console
             (console.say if finding.is_urgent else console.note)(finding.words)
 
-    def _end(self, finding: Finding, others: Iterable[Finding]) -> None:
-        """End the job for a certain finding; print its hint and the other findings as details."""
-        from mcjax_launch.explain.rules import format_lines
-
-        details = [*filter(None, [finding.hint]), *format_lines(others)]
+    def _end(self, finding: Finding) -> None:
+        """End the job for a certain finding."""
+        details = [*filter(None, [finding.hint])]
         rank = finding.ranks[0] if finding.ranks else None
-        stop = stop_reasons.hopeless(rank, finding.words, details, final=finding.is_final)
-        self.launcher.stop(stop)
-
-    def _explain_hang(self, stacks: list[Stack]) -> None:
-        """Print findings about a hang from ranks' stacks; end the job if a finding is certain."""
-        from mcjax_launch.explain.rules import format_lines
-
-        found = self.hang.judge_stacks(select_rank_stacks(stacks), time.monotonic())
-        if found is HostQuery.ALL_STACKS:
-            self.launcher.stacks.request(self.launcher.links, self._explain_hang, all_threads=True)
-        elif isinstance(found, list) and found:
-            first, *others = found
-            self.launcher.journal.append(first)
-            if first.is_certain:
-                self._end(first, others)
-                return
-            now, activity = time.monotonic(), self.launcher.state.activity
-            activity.suspicion = first.words, now
-            limit_s = self.launcher.job.stall_timeout
-            left_s = None if limit_s is None else activity.active_at + limit_s - now
-            advice = format_advice(left_s, self.launcher.front.shows_stacks)
-            self.launcher.console.note("\n".join([*format_lines(found), advice]))
+        self.launcher.stop(stop_reasons.hopeless(rank, finding.words, details))
 
     def on_run_end(self, now: float) -> None:
         """Print the remaining findings before the summary."""

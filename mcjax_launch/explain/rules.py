@@ -52,13 +52,11 @@ RULES = (
     Rule("alone.second_process", DEATH),
     Rule("joining.impossible_call", NOTE, CALL),
     Rule("absent.ended_without", NOTE, CALL | Fact.END),
-    Rule("waits.ranks_wait", HANG),
     Rule("joining.wrong_call", LIMIT | DEATH),
     Rule("joining.wrong_address", NOTE | LIMIT | DEATH, CALL),
     Rule("joining.oversized_call", NOTE, CALL),
     Rule("joining.replaced_handler", NOTE, CALL),
     Rule("absent.never_called", DEATH),
-    Rule("late.joined_late", NOTE, CALL),
     Rule("settings.other_version", NOTE | LIMIT | DEATH, CALL),
     Rule("settings.other_setting", NOTE | LIMIT | SUMMARY, CALL),
     Rule("requested.other_count", NOTE | SUMMARY, Fact.BACKEND),
@@ -73,20 +71,11 @@ RULES = (
     Rule("errors.failed_callback", DEATH),
     Rule("collectives.missed_barrier", DEATH),
     Rule("collectives.missed_collective", DEATH),
-    Rule("stages.early_stage", LIMIT),
-    Rule("compiling.waits_in_compilation", LIMIT),
-    Rule("compiling.compiled_last", LIMIT),
-    Rule("programs.last_programs", LIMIT),
     Rule("errors.unhandled_errors", HANG | LIMIT | SUMMARY),
     Rule("tests.failed_test", HANG | LIMIT | SUMMARY),
     Rule("tests.other_tests", NOTE | SUMMARY, CALL | Fact.TESTS),
     Rule("programs.other_sequence", NOTE | HANG | LIMIT | SUMMARY, Fact.SEQUENCE),
     Rule("errors.logged_errors", HANG | LIMIT | SUMMARY | END),
-    Rule("programs.behind", LIMIT),
-    Rule("waits.endless_collective", HANG),
-    Rule("waits.waits_in_orbax", HANG),
-    Rule("gpus.doing", HANG | LIMIT),
-    Rule("stages.other_stack", LIMIT),
     Rule("alone.lone_ranks", NOTE | SUMMARY | END, Fact.JAX),
     Rule("alone.single_process_calls", SUMMARY | END),
     Rule("alone.separate_jobs", NOTE | END, Fact.JAX),
@@ -118,37 +107,15 @@ def apply_rules(view: View, occasion: Occasion, facts: Fact = ~Fact.NOTHING) -> 
                     view.state.failed_hints.append(failed)
 
 
-def explain_limit(
-    state: RunState,
-    now: float,
-    *,
-    moves: bool = False,
-    uses_jax: bool = False,
-    advises: bool = True,
-) -> list[str]:
-    """Return the words of all findings for a job that has reached a limit, and advice.
-
-    There is no advice while the user debugs it, while ranks compile, or if they have run different
-    programs.
+def explain_limit(state: RunState, now: float) -> Sequence[str]:
+    """Return the words of all findings for a job that has reached a limit, with advice.
 
     Args:
         state: state of the run.
         now: current time, in time.monotonic's seconds.
-        moves, uses_jax: see `View`.
-        advises: False for no advice.
 
     """
-    view = View(state, now, moves=moves, uses_jax=uses_jax)
-    found = list(apply_rules(view, LIMIT))
-    lines = [each.words for each in found if each.words]
-    if state.pause.is_on or state.differs or state.is_compiling or not (view.uses_jax and advises):
-        return lines
-    return lines + format_hints(found)
-
-
-def format_hints(found: Iterable[Finding]) -> list[str]:
-    """Return the cures of findings as lines `hint: ...`, without repetitions."""
-    return list(dict.fromkeys(finding.hint for finding in found if finding.cure))
+    return format_lines(apply_rules(View(state, now), LIMIT))
 
 
 def format_lines(found: Iterable[Finding]) -> Sequence[str]:

@@ -2,22 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from enum import Flag, auto
 from functools import cached_property
-from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, TypeVar
 
 from mcjax_launch.journal.rank_run import RankRun, Stage, Verdict
 from mcjax_launch.journal.state import RunState
 from mcjax_launch.ranks import format_ranks
 from mcjax_launch.wire.hook_messages import Joining
-from mcjax_launch.wire.value import Value
 
-if TYPE_CHECKING:
-    from mcjax_launch.journal.facts import Stack
-
-T = TypeVar("T")
 _MOST_HOSTS = 3
 
 
@@ -25,7 +18,7 @@ class Occasion(Flag):
     """An occasion at which rules are called."""
 
     NOTE = auto()  # something has become known
-    HANG = auto()  # ranks have stood still for long, and their positions are known
+    HANG = auto()  # nothing has moved for long, and ranks are at different places
     LIMIT = auto()  # a limit has been reached, or the user asks for the stacks
     DEATH = auto()  # the rank that failed first is a victim, or may be
     SUMMARY = auto()  # a rank has failed; the root cause is known
@@ -49,41 +42,16 @@ class Fact(Flag):
     GPU_MEMORY = auto()  # who holds a GPU's memory, after a rank has found none
 
 
-class Positions(Value):
-    """Positions of the ranks' main threads at one moment.
-
-    Args:
-        stacks: stacks of the main threads, or of all threads.
-        still: start time of each rank's standstill, in time.monotonic's seconds; ranks that have
-            moved are missing.
-        computing: ranks that use processors although their main threads stand still.
-        polling: ranks on accelerators whose main threads use processors.
-        idle_since: time of the latest program of each rank that has used no processor since. JAX
-            may wake a thread that waits for a program again and again, to look for signals.
-        is_whole: True if `stacks` has all threads, and no rank has used a processor.
-
-    """
-
-    stacks: Sequence[Stack]
-    still: Mapping[int, float]
-    computing: Collection[int] = ()
-    polling: Collection[int] = ()
-    idle_since: Mapping[int, float] = MappingProxyType({})
-    is_whole: bool = False
-
-
 class View:
     """The job at one moment: the input of a rule.
 
     Args:
         state: state of the run.
         now: current time, in time.monotonic's seconds.
-        positions: positions of the ranks; None if unknown.
         first: the rank that failed first; None if no rank has failed.
         culprit: the rank to blame for that failure; None if unknown.
         said: the lines already printed about that failure.
-        moves: True if the job may be slow rather than hang.
-        uses_jax: True if the ranks are known to need initialize().
+        late: the ranks that do not wait while others do, if nothing moves.
 
     """
 
@@ -91,29 +59,18 @@ class View:
         self,
         state: RunState,
         now: float,
-        positions: Positions | None = None,
         first: RankRun | None = None,
         *,
         culprit: RankRun | None = None,
         said: str = "",
-        moves: bool = False,
-        uses_jax: bool = False,
+        late: Collection[int] = (),
     ) -> None:
         self.state = state
         self.now = now
-        self.positions = positions
         self.first = first
         self.culprit = culprit
         self.said = said
-        self.moves = moves
-        self._uses_jax = uses_jax
-        self._results: dict[Callable[[View], Any], Any] = {}
-
-    @property
-    def uses_jax(self) -> bool:
-        """True if a running rank has called initialize(), or the ranks are known to need it."""
-        running = self.state.running
-        return self._uses_jax or any(run.membership.joining_at is not None for run in running)
+        self.late = late
 
     @cached_property
     def runs(self) -> list[RankRun]:
@@ -155,17 +112,6 @@ class View:
         return [
             run for run in self.joining if (c := run.membership.call) and c.num_processes == size
         ]
-
-    def compute_once(self, compute: Callable[[View], T]) -> T:
-        """Return `compute(self)`; the result is kept, so the function is called only once."""
-        if compute not in self._results:
-            self.keep(compute, compute(self))
-        found: T = self._results[compute]
-        return found
-
-    def keep(self, compute: Callable[[View], T], result: T) -> None:
-        """Set the result that `compute_once` returns for a function."""
-        self._results[compute] = result
 
     # --- after a failure ---
 

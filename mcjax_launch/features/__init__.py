@@ -17,9 +17,6 @@ ANY_TIME = ("debugging", "recorder")
 SIGNALS = {"SIGPROF": "profile"}
 #: The feature that acts on hosts before they are prepared.
 FIRST_STEP = "setup"
-#: The feature that polls whether ranks on accelerators move.
-ON_ACCELERATORS = "liveness"
-
 #: The feature that records the programs of ranks that have joined.
 RECORDER = "recorder"
 
@@ -55,7 +52,6 @@ def list_used(job: "Job") -> "list[str]":
     uses = {
         "compile_once": job.compiles_once,
         "debugging": job.debugpy is not None or bool(job.pdb),
-        "liveness": job.answers_polls,
         "mtls": job.mtls != "off",
         "preload": bool(job.preload),
         "preview": bool(job.alone),

@@ -12,7 +12,7 @@ import os
 import sys
 
 from ..machine import system
-from ..wire.source_lines import ALL_THREADS, END_OF_STACKS, MAIN_THREAD, SWITCHES
+from ..wire.source_lines import END_OF_STACKS, HANDLING, MAIN_THREAD, is_users
 
 TYPE_CHECKING = False
 
@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
 # Of one thread, innermost first.
 _MOST_FRAMES = 100
+# Characters of the text of an exception.
+_MOST_TEXT = 200
 # More bytes than questions that an agent asks while it waits for an answer.
 _MOST_QUESTIONS = 64
 # A C timeval: seconds to wait for the agent, which may have hundreds of processes to start first.
@@ -50,7 +52,8 @@ def answer_by_signal(to: Descriptor) -> None:
 
     def answer(_signum: int, frame: FrameType | None) -> None:
         try:
-            lines = [MAIN_THREAD, *_format_calls(frame), END_OF_STACKS, ""]
+            handled = _format_handled(sys.exc_info()[1])
+            lines = [MAIN_THREAD, *_format_calls(frame), *handled, END_OF_STACKS, ""]
             to.write("\n".join(lines).encode())
         except Exception:  # few calls may be left until the limit on recursion
             pass
@@ -100,19 +103,17 @@ def _answer_questions(path: str, main: int) -> None:
 def _format_threads(main: int) -> Iterator[str]:
     """Yield the lines of all threads' stacks but this one's, the main thread's first."""
     import _thread
-    import threading
 
-    frames = sys._current_frames()
+    frames, handled = sys._current_frames(), sys._current_exceptions()
     del frames[_thread.get_ident()]
     yield MAIN_THREAD
     yield from _format_calls(frames.pop(main, None))
+    found = handled.get(main)
+    yield from _format_handled(found[1] if isinstance(found, tuple) else found)
     for number, frame in frames.items():
         yield ""
         yield f"Thread 0x{number:016x} (most recent call first):"
         yield from _format_calls(frame)
-        if thread := threading._active.get(number):  # type: ignore[attr-defined]
-            yield _format_switches(number, thread.native_id)
-    yield ALL_THREADS
     yield END_OF_STACKS
     yield ""
 
@@ -128,14 +129,23 @@ def _format_calls(frame: FrameType | None) -> list[str]:
     return lines
 
 
-def _format_switches(number: int, native_id: int) -> str:
-    """Return a line with a thread's numbers of voluntary and involuntary context switches.
+def _format_handled(error: BaseException | None) -> list[str]:
+    """Return a line on an exception that a thread handles, if it comes from the user's code.
 
-    A thread with equal numbers in two answers has not run in between. Missing on macOS.
+    No code of the exception's runs: it may wait for what the thread holds.
     """
-    status = system.read_system_text(f"/proc/self/task/{native_id}/status").splitlines()
-    counts = [line.split()[1] for line in status if "ctxt_switches:" in line]
-    return f"{SWITCHES}0x{number:016x} {' '.join(counts)}"
+    place, traceback = "", error.__traceback__ if error is not None else None
+    while traceback is not None:
+        file = traceback.tb_frame.f_code.co_filename
+        if is_users(file):
+            place = f"{os.path.basename(file)}:{traceback.tb_lineno}"
+        traceback = traceback.tb_next
+    if not place or error is None:
+        return []
+    texts = (text for text in error.args if isinstance(text, str))
+    text = next(texts, "").partition("\n")[0][:_MOST_TEXT]
+    words = f"{type(error).__name__}: {text}" if text else type(error).__name__
+    return [f"{HANDLING}{ascii(words)[1:-1]} ({ascii(place)[1:-1]})"]
 
 
 def connect(path: str) -> int:

@@ -85,11 +85,6 @@ class Job(Options, kw_only=True):
         return self.cpu_devices is not None or dict(self.env).get("JAX_PLATFORMS") == "cpu"
 
     @property
-    def answers_polls(self) -> bool:
-        """True if ranks may be polled for whether they move, because they may use accelerators."""
-        return self.hook and not self.uses_cpu
-
-    @property
     def is_python(self) -> bool:
         """True if PROGRAM is a *.py file or a module, so that the ranks' Python runs it."""
         return is_python(self.program, self.module)

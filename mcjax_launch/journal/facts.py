@@ -84,12 +84,6 @@ class ImportBegan(Value):
     module: str
 
 
-class Polled(Value):
-    """The main threads of these ranks have been asked for an answer."""
-
-    ranks: Sequence[int]
-
-
 class ProgramsCounted(Value):
     """A rank has begun `total` programs over several processes."""
 
@@ -200,11 +194,9 @@ class Finding(Value):
         words: description in one line, with the place; "" if there is only advice.
         ranks: the ranks responsible, the rank to blame first; empty if all are.
         cure: advice to the user; "" if there is none.
-        since: start of a lasting condition, in time.monotonic's seconds. Such a finding is printed
-            again at ever longer intervals. None for a finding that is printed once.
+        since: start of a lasting condition, in time.monotonic's seconds; None if there is none.
         due: time to print the finding if it still holds, in time.monotonic's seconds; 0 for now.
         is_certain: True if the job can never go on, so that the launcher ends it.
-        is_final: True if restarting the job after such an end would be useless.
         is_urgent: True to print the finding with --quiet too.
 
     """
@@ -216,7 +208,6 @@ class Finding(Value):
     since: float | None = None
     due: float = 0.0
     is_certain: bool = False
-    is_final: bool = True
     is_urgent: bool = False
 
     @property
@@ -235,7 +226,6 @@ class Stack(Value):
         text: faulthandler's dump; "" if the process has no hook.
         state: the kernel's information on the process, in words, if `text` is "".
         helper: True if another process of the rank takes part in the job instead.
-        blocked: kernel function or system call in which the main thread waits; "" if unknown.
         importing: True for the import server, which is not a rank yet.
         others: dump of other threads that run the user's code; not shown to the user.
 
@@ -247,6 +237,5 @@ class Stack(Value):
     text: str
     state: str = ""
     helper: bool = False
-    blocked: str = ""
     importing: bool = False
     others: str = ""

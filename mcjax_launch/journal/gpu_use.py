@@ -123,11 +123,6 @@ class RankGpus(Changing):
         """True if a program of the rank works on a GPU."""
         return self.activity is GpuActivity.WORKS
 
-    @property
-    def waits(self) -> bool:
-        """True if programs of the rank on its GPUs only wait."""
-        return self.activity is GpuActivity.WAITS
-
     def record(
         self, uses: Iterable[tuple[GpuUse, RankOnGpu]], at: float, *, is_alone: bool
     ) -> None:

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from mcjax_launch.journal.programs import RanProgram
 
 # --- stages of a job ---
-# `explain.snapshots` adds a rank's stack to its stage.
+# `explain.picture` adds a rank's stack to its stage.
 
 
 class Stage(Enum):
@@ -78,8 +78,6 @@ class ReachedStage(Value):
 
 # A smaller share of a core is no progress: heartbeats and idle threads use some.
 BUSY = 0.05
-# The same for the main thread on accelerators, where other threads may spin while the job hangs.
-_MAIN_BUSY = 1e-4
 _MOST_SAMPLES = 512
 # Reports of programs that are kept; and after how many seconds the next one is late.
 _MOST_REPORTS, _REPORTED_S = 6, 2.0
@@ -192,9 +190,6 @@ class Compilations(Changing):
         latest: the compilation that began last; None before the first.
         platform: the first platform compiled for that is not "cpu", else "cpu"; "" if none.
         ran: for each user line, the program across processes that had its first run there last.
-        began_at, ended_at: begin and end of the latest period of compiling.
-        busy_at: time at which a compilation last began or ended, or a processor was last used.
-        seen_at: time of the latest report of the rank's usage.
         awaits: the rank that compiles a program for this rank; -1 if there is none.
         compiled, loaded: number of programs that the rank compiled itself, and that it loaded.
         compiled_s, saved_s: seconds spent on compiled programs, and saved by loaded programs.
@@ -205,10 +200,6 @@ class Compilations(Changing):
     latest: Compiling | None = None
     platform: str = ""
     ran: dict[str, RanProgram] = field(default_factory=dict)
-    began_at: float = 0.0
-    ended_at: float = 0.0
-    busy_at: float = 0.0
-    seen_at: float = 0.0
     awaits: int = -1
     compiled: int = 0
     loaded: int = 0
@@ -220,19 +211,12 @@ class Compilations(Changing):
         """True if the rank's programs run on accelerators, where a wait may use a processor."""
         return self.platform not in ("", "cpu")
 
-    def begin(self, compiling: Compiling, at: float) -> None:
+    def begin(self, compiling: Compiling) -> None:
         """Record that a compilation begins."""
-        if self.under_way == 0:
-            self.began_at = at
         self.under_way += 1
-        self.latest, self.busy_at = compiling, at
+        self.latest = compiling
         if not self.on_accelerator:  # a rank on an accelerator may compile for the CPU as well
             self.platform = compiling.platform
-
-    def end(self, at: float) -> None:
-        """Record that a compilation has ended."""
-        self.under_way -= 1
-        self.ended_at = self.busy_at = at
 
     def count_obtained(self, is_loaded: bool, seconds: float) -> None:
         """Count a program that took `seconds` to compile, or whose loading saved `seconds`."""
@@ -243,47 +227,6 @@ class Compilations(Changing):
             self.compiled += 1
             self.compiled_s += seconds
 
-    def record_usage(self, share: float, at: float) -> None:
-        """Record the time of a sample, also as busy if the rank used more than BUSY of a core.
-
-        Args:
-            share: cores used in the latest interval (1.0 for a whole core).
-            at: time of the sample, in time.monotonic's seconds.
-
-        """
-        self.seen_at = at
-        if share > BUSY:
-            self.busy_at = at
-
-    def compute_idle_s(self, since: float = 0.0) -> float:
-        """Return the seconds for which compilations have used no processor; 0 if none runs.
-
-        Time before `since`, in time.monotonic's seconds, does not count.
-        """
-        return self.seen_at - max(self.busy_at, since) if self.under_way > 0 else 0.0
-
-
-class MainThread(Changing):
-    """The answers of the rank's main thread to polls, which show that it makes progress.
-
-    Used on accelerators, where processor time does not show progress.
-
-    Attributes:
-        is_asked: True if the thread has ever been polled; it answers as soon as it runs Python.
-        silent_since: time of the unanswered poll, in time.monotonic's seconds; None if answered.
-
-    """
-
-    is_asked: bool = False
-    silent_since: float | None = None
-
-    def ask(self, at: float) -> bool:
-        """Record a question; return False if the thread has yet to answer an earlier one."""
-        self.is_asked, is_new = True, self.silent_since is None
-        if is_new:
-            self.silent_since = at
-        return is_new
-
 
 class RankResources(Changing):
     """The resources that the rank uses.
@@ -292,8 +235,6 @@ class RankResources(Changing):
         samples: samples of all the rank's processes, in order of time.
         share: cores used between the last two samples (1.0 for a whole core).
         cpu_s, peak_kib: processor seconds and peak memory of its own process; None until its end.
-        main_s, main_waits: processor seconds and number of waits of the main threads of its Python
-            processes, at the last sample.
         gpus: its use of GPUs; without contents if its host has reported none.
 
     """
@@ -302,32 +243,15 @@ class RankResources(Changing):
     share: float = 0.0
     cpu_s: float | None = None
     peak_kib: int | None = None
-    main_s: float = 0.0
-    main_waits: int = 0
     gpus: RankGpus = field(default_factory=RankGpus)
 
-    def add(
-        self, sample: Sample, main_s: float, main_waits: int, since: float, spins: bool
-    ) -> bool:
-        """Add a sample; return whether the rank has made progress since the last sample.
-
-        Args:
-            sample: total of all processes of the rank.
-            main_s: processor seconds of the main threads of its Python processes.
-            main_waits: number of times that these threads have had to wait.
-            since: start time of the rank's process, in time.monotonic's seconds.
-            spins: True if its programs run on accelerators; then only main threads count.
-
-        """
+    def add(self, sample: Sample, since: float) -> None:
+        """Add a sample of all processes of the rank, whose own process was started at `since`."""
         before = self.samples[-1] if self.samples else Sample(since, 0.0, 0)
-        seconds = max(sample.at - before.at, 1e-3)
-        self.share = (sample.cpu_s - before.cpu_s) / seconds
-        main_used_s = main_s - self.main_s
-        self.main_s, self.main_waits = main_s, main_waits
+        self.share = (sample.cpu_s - before.cpu_s) / max(sample.at - before.at, 1e-3)
         if len(self.samples) >= _MOST_SAMPLES:
             del self.samples[1::2]
         self.samples.append(sample)
-        return main_used_s / seconds > _MAIN_BUSY if spins else self.share > BUSY
 
 
 class ProgramCount:
@@ -417,7 +341,6 @@ class RankRun(Changing):
         unhandled_errors: unhandled exceptions of its threads and callbacks.
         programs: count of the programs over several processes that it has begun.
         late_position: position, in words, when another rank gave up waiting for it; else "".
-        position_before_call: position, in words, while other ranks waited for it in initialize().
         stdout, stderr: end of its output; stdout is kept only for a job's record.
 
     """
@@ -431,7 +354,6 @@ class RankRun(Changing):
     failed_at: float | None = None
     unhandled_errors: list[ErrorReport] = field(default_factory=list)
     late_position: str = ""
-    position_before_call: str = ""
     stdout: str = ""
     stderr: str = ""
     share: RankShare = field(default_factory=RankShare)
@@ -439,34 +361,12 @@ class RankRun(Changing):
     membership: Membership = field(default_factory=Membership)
     compilations: Compilations = field(default_factory=Compilations)
     usage: RankResources = field(default_factory=RankResources)
-    main_thread: MainThread = field(default_factory=MainThread)
     programs: ProgramCount = field(default_factory=ProgramCount)
 
     @property
     def is_gone(self) -> bool:
         """True if the process has ended, or is lost with its host."""
         return self.status is not None or self.process.lost
-
-    @property
-    def answers_for_progress(self) -> bool:
-        """True if answers of the main thread, not processor time, count as progress.
-
-        That is so on accelerators, where waits may spin.
-        """
-        return self.main_thread.is_asked and self.compilations.on_accelerator
-
-    def shows_progress(self, has_computed: bool) -> bool:
-        """Return whether a sample shows progress: the rank's GPU works, or the rank has computed.
-
-        While a collective on its GPU waits for other ranks, the processor may wait in a loop.
-
-        Args:
-            has_computed: True if the rank has used processors.
-
-        """
-        if self.usage.gpus.works or self.usage.gpus.waits:
-            return self.usage.gpus.works
-        return has_computed and not self.answers_for_progress
 
     @property
     def stage(self) -> Stage:

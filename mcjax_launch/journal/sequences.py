@@ -522,14 +522,16 @@ class ProgramSequences:
             mesh.by_rank[rank].count for mesh in self.meshes.values() if rank in mesh.members
         )
 
-    def list_latest(self) -> dict[int, float]:
-        """Return the time of each rank's latest report of programs, in time.monotonic's seconds."""
-        found: dict[int, float] = {}
-        for mesh in self.meshes.values():
-            for rank, own in mesh.by_rank.items():
-                if own.count or own.begun:
-                    found[rank] = max(own.changed_at, found.get(rank, 0.0))
-        return found
+    def find_latest(self, rank: int) -> tuple[int, bool]:
+        """Return a rank's number of programs in the mesh where it has run most; (0, False) if none.
+
+        The flag is True if the last of these is one that it is about to launch.
+        """
+        own = [mesh.by_rank[rank] for mesh in self.meshes.values() if rank in mesh.members]
+        if not own:
+            return 0, False
+        latest = max(own, key=lambda each: each.count)
+        return latest.count + bool(latest.begun), bool(latest.begun)
 
     def list_last(self, rank: int, most: int) -> list[tuple[int, ProgramName]]:
         """Return a rank's latest programs in the mesh where it has run most, with their numbers."""

@@ -10,11 +10,10 @@ import signal
 from collections.abc import Callable, Collection, Sequence
 from typing import TYPE_CHECKING
 
-from mcjax_launch.journal.rank_run import ErrorReport, Import, RankRun, Sample
+from mcjax_launch.journal.rank_run import BUSY, ErrorReport, Import, RankRun, Sample
 from mcjax_launch.journal.stop_reasons import StopReason
 from mcjax_launch.journal.tails import Tails
 from mcjax_launch.wire import hook_messages as hook
-from mcjax_launch.wire.timers import scale_time
 from mcjax_launch.wire.value import Changing, field
 
 if TYPE_CHECKING:
@@ -31,11 +30,6 @@ if TYPE_CHECKING:
         Usage,
     )
 
-# A compilation that has used no processor for this long waits for something; the first limit
-# applies if several ranks compile like that.
-IDLE_TOGETHER_S, IDLE_S = scale_time(30.0), scale_time(60.0)
-
-
 # Unhandled errors that are kept per rank; a hook reports fewer.
 _MOST_ERRORS = 256
 
@@ -44,30 +38,21 @@ class Activity:
     """Times of the latest events over all ranks, in time.monotonic's seconds.
 
     Attributes:
-        active_at: latest output, compilation, computation, program, start or end of a rank.
-        heard_at: latest output of a rank, or report of its hook.
+        active_at: latest time at which something moved: output, a program over several processes, a
+            compilation or another report of a hook, the start or end of a rank.
         printed_at: latest output of a rank; None if there was none.
-        usage_at: latest report of ranks' usage by an agent.
         failed_at: latest failure of a rank that ends the job; None if there was none.
         jax_at: first import of jax or compilation in a rank; None if there was none.
         is_idle: True while the ranks of a session wait for a call.
-        suspicion: words of the latest finding on a hang, and its time; None if there was none.
 
     """
 
     def __init__(self) -> None:  # making a dataclass of it would slow down every start
-        self.active_at = self.heard_at = self.usage_at = 0.0
+        self.active_at = 0.0
         self.printed_at: float | None = None
         self.failed_at: float | None = None
         self.jax_at: float | None = None
         self.is_idle = False
-        self.suspicion: tuple[str, float] | None = None
-
-    @property
-    def suspected(self) -> str:
-        """Words of the latest finding on a hang, if no rank has been heard since; else ""."""
-        words, at = self.suspicion or ("", 0.0)
-        return words if self.heard_at <= at else ""
 
     def record_jax_use(self, at: float) -> None:
         """Record that a rank uses JAX."""
@@ -117,6 +102,7 @@ class RunState(Changing):
         stop: reason for the end; None if the run goes on, or if a rank's failure ended it.
         stop_at: time at which `stop` became known.
         idle_since: value of `activity.active_at` at `stop_at`.
+        picture: where the ranks were when nothing moved, or when a limit was reached; else "".
         stacks: lines with the ranks' stacks when a limit was reached, as they were printed.
         native_stacks: lines with the ranks' native stacks when a limit was reached.
         kernel_log: lines of the hosts' kernel logs on memory and GPUs, each with its host.
@@ -150,6 +136,7 @@ class RunState(Changing):
     stop: StopReason | None = None
     stop_at: float | None = None
     idle_since: float | None = None
+    picture: str = ""
     stacks: tuple[str, ...] = ()
     native_stacks: list[str] = field(default_factory=list)
     kernel_log: list[str] = field(default_factory=list)
@@ -206,11 +193,10 @@ class RunState(Changing):
             process.first_output_at = at
         process.last_output_at = at
         activity = self.activity
-        activity.active_at = activity.heard_at = activity.printed_at = at
+        activity.active_at = activity.printed_at = at
 
     def on_usage(self, usage: Usage, at: float) -> None:
         """Record the resource usage of a host's ranks, as reported by its agent."""
-        self.activity.usage_at = at
         for used in usage.ranks:
             run = self.ranks[used.rank]
             uses = [
@@ -219,10 +205,8 @@ class RunState(Changing):
             if uses or run.usage.gpus.latest:
                 run.usage.gpus.record(uses, at, is_alone=self.num_processes == 1)
             sample = Sample(at, used.cpu_s, used.rss_kib)
-            since, spins = run.process.started_at or 0.0, run.compilations.on_accelerator
-            moved = run.usage.add(sample, used.main_s, used.main_waits, since, spins)
-            run.compilations.record_usage(run.usage.share, at)
-            if run.shows_progress(moved):
+            run.usage.add(sample, run.process.started_at or 0.0)
+            if run.compilations.under_way and run.usage.share > BUSY:
                 self.activity.active_at = at
 
     def on_from_hook(self, event: FromHook, at: float) -> None:
@@ -230,7 +214,6 @@ class RunState(Changing):
         run = self.ranks[event.rank]
         membership = run.membership
         self.activity.active_at = at
-        self.activity.heard_at = at
         match event.message:
             case hook.Joining() as call:
                 self._record_call(run, event, call, at)
@@ -308,17 +291,6 @@ class RunState(Changing):
         """Record that a rank finds no memory on a GPU."""
         self.ranks[exhausted.rank].usage.gpus.exhausted_at = at
 
-    def on_polled(self, polled: facts.Polled, at: float) -> None:
-        """Record that the main threads of ranks have been polled for their positions.
-
-        The job counts as active until now if a rank on an accelerator has left no earlier poll
-        unanswered.
-        """
-        for rank in polled.ranks:
-            run = self.ranks[rank]
-            if run.main_thread.ask(at) and run.answers_for_progress:
-                self.activity.active_at = at
-
     def on_debugging_began(self, _: facts.DebuggingBegan, at: float) -> None:
         """Stop the time limits."""
         self.pause.begin(at)
@@ -326,12 +298,12 @@ class RunState(Changing):
     def on_debugging_ended(self, _: facts.DebuggingEnded, at: float) -> None:
         """Let the time limits go on; the ranks count as active until now."""
         self.pause.end(at)
-        self.activity.active_at = self.activity.heard_at = at
+        self.activity.active_at = at
 
     def on_calls_changed(self, calls: facts.CallsChanged, at: float) -> None:
         """Record whether a session's ranks make a call: ranks that wait for one do not hang."""
         self.activity.is_idle = calls.is_idle
-        self.activity.active_at = self.activity.heard_at = at
+        self.activity.active_at = at
 
     def on_exited(self, exited: Exited, at: float) -> None:
         """Record that a rank's process has ended."""
@@ -384,7 +356,7 @@ class RunState(Changing):
         While stopped, the launcher received nothing, so ranks that seem idle may have worked.
         """
         self.pause.ended_at = self.pause.resumed_at = at
-        self.activity.active_at = self.activity.heard_at = at
+        self.activity.active_at = at
 
     def on_ranks_lost(self, lost: facts.RanksLost, at: float) -> None:
         """Record that ranks were lost with their host."""
@@ -469,31 +441,6 @@ class RunState(Changing):
         running = self.running
         return bool(running) and all(run.process.has_failed for run in running)
 
-    @property
-    def idle_compilations(self) -> dict[int, float]:
-        """Start of idleness, in time.monotonic's seconds, of each rank in an idle compilation."""
-        since = self.pause.ended_at
-        idle = {run: self._compute_idle_s(run, since) for run in self.running}
-        waiting = [run for run, idle_s in idle.items() if idle_s >= IDLE_TOGETHER_S]
-        least_s = IDLE_TOGETHER_S if len(waiting) > 1 else IDLE_S
-        return {
-            run.process_id: max(run.compilations.busy_at, since)
-            for run in waiting
-            if idle[run] >= least_s
-        }
-
-    @property
-    def is_compiling(self) -> bool:
-        """True if a rank compiles, other than in an idle compilation."""
-        compiling = {run.process_id for run in self.running if run.compilations.under_way}
-        return bool(compiling and compiling - self.idle_compilations.keys())
-
-    def _compute_idle_s(self, run: RankRun, since: float) -> float:
-        """Return the seconds for which a rank, and the rank compiling for it, have been idle."""
-        awaited = self.ranks.get(run.compilations.awaits)
-        runs = (run,) if awaited is None else (run, awaited)
-        return min(run.compilations.compute_idle_s(since) for run in runs)
-
     def find_rank(self, process: int | None) -> RankRun | None:
         """Return the RankRun that has joined with this process number; None if there is none."""
         run = None if process is None else self.ranks.get(self._rank_of.get(process, -1))
@@ -552,9 +499,9 @@ def _record_fact(run: RankRun, fact: hook.HookMessage, at: float) -> None:
         case hook.Left():
             membership.left = True
         case hook.Compiling():
-            compilations.begin(fact, at)
+            compilations.begin(fact)
         case hook.Compiled():
-            compilations.end(at)
+            compilations.under_way -= 1
         case hook.Crashed(stack):
             process.stack = stack
         case hook.CollectedTests():

@@ -109,17 +109,16 @@ def out_of_time(message: str, details: Sequence[str], *, final: bool) -> StopRea
     return StopReason(message, status, tuple(details), final=final, needs_stacks=True)
 
 
-def hopeless(rank: int | None, message: str, details: Sequence[str], *, final: bool) -> StopReason:
+def hopeless(rank: int | None, message: str, details: Sequence[str]) -> StopReason:
     """Return the reason to end a job that can never continue.
 
     Args:
         rank: the rank to blame; None if there is none.
         message: description of what happened.
         details: lines of advice.
-        final: True if restarting the job would be useless.
 
     """
-    return StopReason(message, exit_status.FAILED, tuple(details), final=final, rank=rank)
+    return StopReason(message, exit_status.FAILED, tuple(details), rank=rank)
 
 
 def left(rank: int) -> StopReason:

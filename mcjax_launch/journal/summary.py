@@ -74,7 +74,8 @@ def summarize(state: RunState, *, final: bool = False, seconds: float | None = N
         case JobStopped(stop):
             causes = optional.load("explain.causes")
             details = stop.details or (causes.describe_imports(state) if causes else ())
-            lines = [stop.message, *explain_job_end(state), *details]
+            picture = [state.picture] if stop.needs_stacks and state.picture else []
+            lines = [stop.message, *picture, *explain_job_end(state), *details]
             lines += _describe_other_ranks(runs, ())
         case RankFailed():
             lines, quote = _describe_root_cause(ending, state)

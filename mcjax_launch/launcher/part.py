@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from mcjax_launch.job.job import Job
     from mcjax_launch.job.plan import Plan, Rank
     from mcjax_launch.journal.events import Events
+    from mcjax_launch.journal.facts import Stack
     from mcjax_launch.journal.journal import Journal
     from mcjax_launch.journal.rank_run import RankRun
     from mcjax_launch.journal.state import RunState
@@ -128,8 +129,11 @@ class LauncherPart:
 class Explainer(Protocol):
     """Part that explains what happens: `explain.explanations`."""
 
-    def explain_stacks(self, now: float) -> Sequence[str]:
+    def explain_stacks(self, stacks: list[Stack]) -> Sequence[str]:
         """Return lines to print below stacks that the user has requested."""
+
+    def record_stacks(self, stacks: list[Stack]) -> None:
+        """Record where the ranks are when a limit ends the job."""
 
     def on_run_end(self, now: float) -> None:
         """Print the remaining findings before the summary."""

@@ -155,7 +155,7 @@ class Progress:
     def expire(self, now: float) -> None:
         """Update the status line if the attempt's state has changed or the deadline has passed."""
         activity = self._state.activity
-        seen = (self._startup.ready, len(self._state.ranks), activity.active_at, activity.heard_at)
+        seen = (self._startup.ready, len(self._state.ranks), activity.active_at)
         if seen != self._seen:
             self._seen = seen
             soon = self._made_at + _EVENTS_S

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from mcjax_launch import features
 from mcjax_launch.journal.rank_run import RankRun, Verdict
 from mcjax_launch.journal.verdict import determine_verdict
 from mcjax_launch.launcher.stop_policy import RankFailure
@@ -65,8 +64,6 @@ class RankReports:
         self._journal.append(message)
         if run.hidden_failure is not None and not had_failed:
             self._judge_end(run)
-        if run.compilations.on_accelerator and not self._state.ending:
-            parts.load(features.ON_ACCELERATORS)
         self._shorten_grace()
 
     def on_exit(self, _: AgentConnection, message: messages.Exited) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
@@ -38,17 +37,22 @@ class StackDisplay:
     def _show(self, stacks: list[Stack]) -> None:
         launcher = self._launcher
         lines = _format_stacks(stacks) if stacks else []
-        known = () if launcher.policy.wants_stacks else self._explain()
+        known = self._explain(stacks)
         launcher.journal.append(StacksShown(lines, known))
         lines += known
         if lines and not launcher.debuggers.show(lines):
             launcher.console.say("\n".join(lines))
         launcher.perform(launcher.policy.on_stacks_shown())
 
-    def _explain(self) -> Sequence[str]:
-        """Return what is known about limits and waiting ranks, to print below the stacks."""
+    def _explain(self, stacks: list[Stack]) -> Sequence[str]:
+        """Return lines to print below the stacks; before a stop, the summary will have them."""
         explanations = self._launcher.parts.load_explanations()
-        return explanations.explain_stacks(time.monotonic()) if explanations is not None else ()
+        if explanations is None:
+            return ()
+        if not self._launcher.policy.wants_stacks:
+            return explanations.explain_stacks(stacks)
+        explanations.record_stacks(stacks)
+        return ()
 
 
 def _format_stacks(stacks: Sequence[Stack]) -> list[str]:

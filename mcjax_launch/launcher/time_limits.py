@@ -12,8 +12,6 @@ _SHORTEST_PERIOD_S, _LONGEST_PERIOD_S = 0.1, 15.0
 _RECORD_S = 1.0
 #: Seconds between two events on a rank's GPUs.
 GPU_EVENTS_S = scale_time(10.0)
-# A job that has printed or reported something this recently does not look like a hang.
-_SILENT_S = scale_time(10.0)
 
 
 class TimeLimits:
@@ -45,8 +43,8 @@ class TimeLimits:
         times = [] if self._job_s is None else [self._began + self._job_s]
         if self._start_s is not None:
             times.append(self._start_began + self._start_s)
-        if self._stall_s is not None and not self._is_exempt:
-            times.append(self._compute_stall_deadline(self._stall_s))
+        if self._stall_s is not None and not state.activity.is_idle:
+            times.append(state.activity.active_at + self._stall_s)
         return min(times, default=None)
 
     @property
@@ -63,17 +61,6 @@ class TimeLimits:
         """
         return max(self._began, self._state.pause.resumed_at)
 
-    def _compute_stall_deadline(self, seconds: float) -> float:
-        """Return when the job will count as stalled: later if agents' usage reports are late."""
-        activity = self._state.activity
-        reported = activity.usage_at >= activity.active_at + seconds / 2
-        return activity.active_at + (seconds if reported else 2 * seconds)
-
-    @property
-    def _is_exempt(self) -> bool:
-        """True while --stall-timeout does not apply."""
-        return self._state.is_compiling or self._state.activity.is_idle
-
     def expire(self, now: float) -> StopReason | None:
         """Return the reason to end the job; None if no limit has been reached."""
         if self._state.pause.is_on:
@@ -89,25 +76,20 @@ class TimeLimits:
             elif now >= self._start_began + seconds:
                 self._start_s = None
                 message = f"--start-timeout: not all ranks have joined after {seconds:g} s"
-                return self._make_timeout_reason(message, now, final=False, jax=True)
+                return self._make_timeout_reason(message, now, final=False)
         return self._check_stall(now)
 
     def _check_stall(self, now: float) -> StopReason | None:
-        seconds = self._stall_s
-        if seconds is None or self._is_exempt or now < self._compute_stall_deadline(seconds):
+        seconds, activity = self._stall_s, self._state.activity
+        if seconds is None or activity.is_idle or now < activity.active_at + seconds:
             return None
         self._stall_s = None
-        message = f"--stall-timeout: no rank has printed, computed or compiled for {seconds:g} s"
+        message = f"--stall-timeout: no rank has printed, launched or compiled for {seconds:g} s"
         return self._make_timeout_reason(message, now, final=False)
 
-    def _make_timeout_reason(
-        self, message: str, now: float, *, final: bool, jax: bool = False
-    ) -> StopReason:
-        moves = final and now - self._state.activity.heard_at < _SILENT_S
+    def _make_timeout_reason(self, message: str, now: float, *, final: bool) -> StopReason:
         rules = optional.load("explain.rules")
-        lines = rules.explain_limit(self._state, now, moves=moves, uses_jax=jax) if rules else []
-        if suspected := self._state.activity.suspected:
-            message, lines = suspected, [message, *(line for line in lines if line != suspected)]
+        lines = rules.explain_limit(self._state, now) if rules else []
         return out_of_time(message, lines, final=final)
 
 

@@ -118,13 +118,6 @@ def get_question_signal() -> int:
     return int(getattr(_signal, "SIGINFO", _signal.SIGWINCH))
 
 
-def get_liveness_signal() -> int:
-    """Return the signal that asks whether the main thread runs Python; 0 if this is not Linux."""
-    import _signal
-
-    return int(_signal.SIGRTMIN + _FIRST_OFFSET + 1) if LINUX else 0
-
-
 def widen(pipe: int, size: int = _PIPE_SIZE) -> None:
     """Enlarge a pipe's buffer to `size` bytes, if the system allows it."""
     if not LINUX:

@@ -262,8 +262,8 @@ class LimitOptions(OptionGroup, title="Limits and restarts", kw_only=True):
     stall_timeout: float | None = declare_option(
         kinds.LIMIT,
         shown=_NO_LIMIT,
-        help="Stop the job when no rank has printed, computed or compiled for D (exit status "
-        "124). On accelerators other than NVIDIA's choose D longer than the longest silent step.",
+        help="Stop the job when no rank has printed, launched a program over several processes, or "
+        "compiled for D (exit status 124). Choose D longer than the longest silent step.",
     )
     grace: float | None = declare_option(
         kinds.DURATION,

@@ -473,17 +473,12 @@ class RankUsage(Nested):
     Args:
         cpu_s: processor time of the processes, in seconds.
         rss_kib: resident memory of the processes, in KiB.
-        main_s: processor time of the main threads in seconds, plus a hundredth of the time for
-            which they waited for a processor.
-        main_waits: number of times that the main threads waited for something.
 
     """
 
     rank: int
     cpu_s: float
     rss_kib: int
-    main_s: float
-    main_waits: int = 0
 
 
 class RankOnGpu(Nested):
@@ -542,7 +537,6 @@ class Stacks(ToLauncher):
         text: stacks as Python writes them; "" if the process has sent no stacks.
         state: description of the process from the kernel, if `text` is ""; else "".
         helper: True if another process of the rank is in the job, and this process is not.
-        blocked: kernel function in which the main thread waits; "" if unknown.
         importing: True for the import server (--preload), which is not a rank yet.
         others: stacks of threads besides the main thread that run the user's code or JAX, if only
             the main thread's was requested and all could be read safely; else "".
@@ -554,7 +548,6 @@ class Stacks(ToLauncher):
     text: str
     state: str = ""
     helper: bool = False
-    blocked: str = ""
     importing: bool = False
     others: str = ""
 

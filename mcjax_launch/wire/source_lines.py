@@ -16,12 +16,12 @@ PYTHON = "python"
 OURS = "mcjax-launch"
 #: JAX's module whose functions each run a program of all processes: process_allgather, ...
 JAX_COLLECTIVES = "/jax/experimental/multihost_utils.py"
+#: JAX's files that call the user's function from a running program, in a thread of the runtime.
+CALLBACKS = ("/jax/_src/callback.py", "/jax/_src/debugging.py")
 #: First line of the main thread's stack.
 MAIN_THREAD = "Stack (most recent call first):"
-#: Prefix of a line in a dump of stacks: a thread's number, and how often it yielded the processor.
-SWITCHES = "Switches of "
-#: Line in a dump of stacks that has all threads of Python's.
-ALL_THREADS = "These are all threads"
+#: Prefix of a line in a dump of stacks: the exception that the thread above is handling.
+HANDLING = "Handling "
 #: Last line of a dump of stacks.
 END_OF_STACKS = "End of stacks"
 _JAX = ("jax", "jaxlib")
@@ -30,10 +30,6 @@ _FOR_THREADS = ("/threading.py", "/queue.py", "/concurrent/futures/_base.py", "/
 _OWN_WAIT = (
     r"\bwith [^=]|\b(?:acquire|get|join|wait|result|select|poll|recv|read|accept|put|sleep)\b"
 )
-# Functions that wait for nothing except their arguments, and methods for nothing but an array. An
-# iterator in Python that waits has a frame of its own.
-_AT_ONCE = ("float", "int", "bool", "str", "len", "print", "next")
-_OF_ARRAYS = ("block_until_ready", "device_get", "asarray", "item", "tolist")
 _INSTALLED = ("/site-packages/", "/dist-packages/")
 _PYTHONS = ("/lib/python3", "/lib64/python3")
 # This interpreter's library, which may be in an unusual folder.
@@ -70,37 +66,11 @@ def is_jax(file: str) -> bool:
 
 def waits_for_a_thread(file: str, source: str) -> bool:
     """Return whether a frame may be waiting for another thread, by its file and source line."""
-    return is_own_wait(source) if find_owner(file) == USER else file.endswith(_FOR_THREADS)
-
-
-def is_own_wait(source: str) -> bool:
-    """Return whether a source line of the user may wait, such as for a thread, lock or file."""
+    if find_owner(file) != USER:
+        return file.endswith(_FOR_THREADS)
     import re
 
     return re.search(_OWN_WAIT, source) is not None
-
-
-def is_one_call(source: str) -> bool:
-    """Return whether a source line has one call, not counting float(), block_until_ready() etc.
-
-    Args:
-        source: the line; if it ends with "(", the arguments may be on the following lines.
-
-    """
-    import ast
-
-    whole = source + ")" if source.endswith("(") else source
-    try:
-        calls = [node.func for node in ast.walk(ast.parse(whole)) if isinstance(node, ast.Call)]
-    except (SyntaxError, ValueError, RecursionError):
-        return False
-    harmless = [
-        call
-        for call in calls
-        if (isinstance(call, ast.Name) and call.id in _AT_ONCE)
-        or (isinstance(call, ast.Attribute) and call.attr in _OF_ARRAYS)
-    ]
-    return len(calls) - len(harmless) == 1
 
 
 def is_frozen(file: str) -> bool:

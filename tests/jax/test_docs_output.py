@@ -122,7 +122,7 @@ def test_documented_output_is_what_is_printed(jobs: Jobs, tmp_path: Path, sessio
                 stderr=STDOUT if hangs else PIPE,
             )
         if hangs:
-            running.read_until(" have waited ")
+            running.read_until(" wait in ")
             (tmp_path / "told").write_text("")
         ended = running.finish(limit=100)
         documented.check(step, ended, tmp_path)

@@ -1,4 +1,4 @@
-"""A hang explains itself while it lasts; here after seconds, not half a minute."""
+"""A hang is shown while it lasts; here after seconds, not half a minute."""
 
 import re
 from subprocess import STDOUT
@@ -18,62 +18,39 @@ def at(code: str) -> str:
     return f"hanging.py:{next(n for n, line in enumerate(SOURCE, 1) if code in line)}"
 
 
-SAVE, SLEEP, STEP = at('("save"'), at("time.sleep("), at("= step(x)")
-WITHOUT, SYNC = at('("without it")'), at('("begun")')
-LEFT = "rank 1, which has finished and is in JAX's exit barrier"
-SHUT = f"rank 1, which is in JAX's exit barrier, in shutdown() at {at('distributed.shutdown()')}"
-LATE = f"rank 1, which is in load_batch at {SLEEP} (last compiled sync_global_devices at {SYNC})"
+SAVE, LOAD = at('("save"'), f"in load_batch at {at('time.sleep(')}"
+WITHOUT = at('("without it")')
 
 
-def without_numbers(line: str) -> str:
-    """A line as without the numbers of programs, which small ones do not have."""
-    line = re.sub(r"in program [\d,]+, (.*?), for ", r"in \1 for ", line)
-    line = re.sub(r", in program [\d,]+ \(.*?\), for ", " for ", line)
-    line = re.sub(r"has run (?:[\d,]+|none)(?: programs?)?(?: and|,) ", "", line)
-    return re.sub(r" \(last compiled .*\)", "", line)
+PLACES = [
+    ("initialize", f"has not called initialize(), {LOAD}", f"in initialize() at {at('initialize()')}"),
+    ("train", LOAD, f"in jit(step) at {at('= step(x)')}"),
+    ("barrier", LOAD, f"at the barrier 'save' at {SAVE}"),
+    ("barrier left", "waits in JAX's exit barrier", f"at the barrier 'save' at {SAVE}"),
+    ("barrier, gone", "has ended", f"at the barrier 'save' at {SAVE}"),
+    ("left", f"waits in shutdown at {at('distributed.shutdown()')}", f"in sync_global_devices at {WITHOUT}"),
+    ("uneven", LOAD, "in JAX's exit barrier"),
+]  # fmt: skip
 
 
-@pytest.mark.parametrize(("way", "where", "absent"), [
-    ("initialize", f"in initialize() at {at('initialize()')}", f"rank 1, which has not called it and is in load_batch at {SLEEP}"),
-    ("train", f"in jit(step) at {STEP}", f"rank 1, which is in load_batch at {SLEEP} (last compiled jit(step) at {STEP})"),
-    ("barrier", f"at the barrier 'save' at {SAVE}", LATE),
-    ("uneven", "in JAX's exit barrier", LATE),
-])  # fmt: skip
-def test_waiting_ranks_and_missing_ranks_are_named(
-    jobs: Jobs, way: str, where: str, absent: str
-) -> None:
+@pytest.mark.parametrize(("way", "late", "waits"), rows(PLACES, *PLACES[:4]))
+def test_places_of_all_ranks_are_shown(jobs: Jobs, way: str, late: str, waits: str) -> None:
     how = {"cwd": PROGRAMS, "env": SOON, "stderr": STDOUT}
     running = jobs.start("-n", 2, "-d", 1, "hanging.py", way, 100, **how)  # type: ignore[arg-type]
-    text = running.read_until("end a job without progress\n")
+    text = running.read_until("nothing has moved for ") + running.read_until("\n", 3)
     running.kill_now()
     running.finish()
-    wait, advice = text[: text.index("end a job without progress\n")].splitlines()[-2:]
-    assert advice.startswith(f"mcjax-launch: kill -QUIT {running.process.pid} shows where ")
-    waited, _, for_whom = wait.partition(" s ")
-    assert waited.startswith("mcjax-launch: rank 0 has waited ")
-    assert int(waited.split()[-1]) >= 3
-    assert without_numbers(for_whom) == without_numbers(f"{where} for {absent}")
-
-
-DEADLOCKS = [
-    ("left", f"in sync_global_devices() at {WITHOUT}", SHUT),
-    ("barrier left", f"at the barrier 'save' at {SAVE}", LEFT),
-    ("barrier, gone", f"at the barrier 'save' at {SAVE}", "rank 1, which exited with 0"),
-]
-
-
-@pytest.mark.parametrize(("way", "where", "gone"), rows(DEADLOCKS, *DEADLOCKS[:2]))
-def test_a_deadlock_ends_the_job(jobs: Jobs, way: str, where: str, gone: str) -> None:
-    ended = jobs.run("-n", 2, "-d", 1, "hanging.py", way, 0, cwd=PROGRAMS, env=SOON)
-    assert ended.status == 1
-    [line] = [reported for reported in ended.report.splitlines() if " can never go on" in reported]
-    assert line.startswith("rank 0 has waited ")
-    waited = without_numbers(line.partition(" s ")[2])
-    assert waited == f"{where} for {gone}, so the job can never go on"
+    places = [
+        re.sub(r",? \(?(after \d+|program \d+).*", "", line) for line in text.splitlines()[-2:]
+    ]
+    assert sorted(places) == [
+        f"mcjax-launch:   rank 0 waits {waits}",
+        f"mcjax-launch:   rank 1 {late}",
+    ]
 
 
 @pytest.mark.timeout(660)
-def test_slow_callback_is_no_deadlock(jobs: Jobs) -> None:
+def test_slow_callback_ends_nothing(jobs: Jobs) -> None:
     ended = jobs.run(
         "-n", 2, "-d", 1, "hanging.py", "callback", 5, cwd=PROGRAMS, env=SOON, limit=600
     )
@@ -81,12 +58,12 @@ def test_slow_callback_is_no_deadlock(jobs: Jobs) -> None:
     assert ended.stdout.count("done") == 2
 
 
-def test_loading_stepping_and_serving_ranks_raise_no_alarm(jobs: Jobs) -> None:
+def test_silent_job_is_shown_at_most_once_at_each_place(jobs: Jobs) -> None:
     """All ranks load; they step in a thread; one serves after the end of the other."""
     ended = jobs.run("-n", 2, "-d", 1, "hanging.py", "unhurried", 4, cwd=PROGRAMS, env=SOON)
     assert ended.status == 0, ended.stderr
-    said = [line for line in ended.report.splitlines() if not line.startswith("the job ran for ")]
-    assert said == []
+    shown = [line for line in ended.report.splitlines() if line.startswith("  rank")]
+    assert len(set(shown)) == len(shown) <= 2
 
 
 @pytest.mark.long
@@ -106,10 +83,8 @@ def test_stuck_rank_is_found_while_another_spins(jobs: Jobs) -> None:
     options = ["-n", 2, "--max-restarts", 1, "--grace", "1", "--stall-timeout", 10]
     ended = jobs.run(*options, "spinning.py", cwd=PROGRAMS, env=SOON, limit=120)
     assert ended.status == 0, ended.stderr
-    assert "--stall-timeout: no rank has printed, computed or compiled for 10 s" in ended.report
+    assert "--stall-timeout: no rank has printed, launched or compiled for 10 s" in ended.report
     assert ended.stdout.count("step 4 done") == 4
     assert ended.stdout.count("step 9 done") == 2
-    assert any(
-        line.startswith("rank 0 has waited ") and "for rank 1, which is at" in line
-        for line in ended.report.splitlines()
-    ), ended.report
+    assert "rank 1 is at spinning.py:" in ended.report
+    assert "; rank 0 waits for it " in ended.report

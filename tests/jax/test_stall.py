@@ -25,30 +25,38 @@ def test_rank_missing_from_a_collective_is_a_stall(jobs: Jobs) -> None:
     odd = next(number for number, line in enumerate(lines) if line.startswith("rank 1 (pid "))
     assert lines[odd + 1].endswith("waiting.py:13 in never_arrives: time.sleep(1000)")
     assert lines[odd + 1].startswith("  > ")
-    assert any(": last compiled " in line and " at waiting.py:" in line for line in lines)
-    assert any(line.endswith(", which rank 1 has not reached") for line in lines)
+    at = lines.index("--stall-timeout: no rank has printed, launched or compiled for 3 s")
+    assert re.fullmatch(
+        r"rank 1 is in never_arrives at waiting.py:13; ranks 0,2 wait for it .* at waiting.py:\d+",
+        lines[at + 1],
+    )
+    assert len(lines) - at <= 6
 
 
 @pytest.mark.timeout(660)  # a busy machine takes long to compile
 @pytest.mark.afresh  # so soon an import that forks wait for is told of as well
-@pytest.mark.parametrize("way", ["step", "compile"])
-def test_long_step_or_compilation_raises_no_alarm(jobs: Jobs, way: str) -> None:
-    """Neither a stall nor a hang, which would be told of after 1.5 s here."""
-    words = ["--stall-timeout", "1", PROGRAMS / "slow.py", way, 3]
+@pytest.mark.parametrize(("way", "limit"), [("step", []), ("compile", ["--stall-timeout", 9])])
+def test_long_step_or_compilation_raises_no_alarm(
+    jobs: Jobs, way: str, limit: list[object]
+) -> None:
+    """Neither a stall nor a picture, which would be told of after 1.5 s here."""
+    words = [*limit, PROGRAMS / "slow.py", way, 12 if limit else 3]
     soon = {"MCJAX_TEST_TIME_SCALE": "0.05"}
     ended = jobs.run("-n", 2, "-d", 1, *words, env=soon, limit=600)
     assert ended.status == 0, ended.stderr
     said = [line for line in ended.report.splitlines() if not line.startswith("the job ran for ")]
     # So soon, a busy machine is told of as well that starts one rank late.
-    late = re.compile(r".*initialize\(\)|kill -QUIT \d+ shows where ")
+    # And ranks of which one compiles for all are at different places.
+    late = re.compile(
+        r".*initialize\(\)|nothing has moved for |  rank \d \w+ .*compile|  rank \d compiles "
+    )
     assert [line for line in said if not late.match(line)] == []
 
 
 def test_silent_steps_are_progress_and_counted(jobs: Jobs, tmp_path: Path) -> None:
-    """Also where they use too little of a processor to count."""
     events_file, report = tmp_path / "events", tmp_path / "run.json"
-    words = ["--stall-timeout", 2, "--events", events_file, "--report", report]
-    ended = jobs.run("-n", 2, "-d", 1, *words, PROGRAMS / "hanging.py", "unused", 7)
+    words = ["--stall-timeout", 8, "--events", events_file, "--report", report]
+    ended = jobs.run("-n", 2, "-d", 1, *words, PROGRAMS / "hanging.py", "unused", 10)
     assert ended.status == 0, ended.stderr
     events = [json.loads(line) for line in events_file.read_text().splitlines()]
     counts = [event["ranks"] for event in events if event["event"] == "programs"]
@@ -80,9 +88,7 @@ def test_waiting_compilation_is_a_stall(jobs: Jobs) -> None:
     )  # fmt: skip
     assert ended.status == 124, ended.stderr
     assert re.search(
-        r"ranks 0-1 have been compiling jit\(big\) for \d+ s without using a processor, at compiling_together.py:\d+; rank 2 has been compiling jit\(evaluate\) for ",
+        r"rank 2 compiles jit\(evaluate\) at compiling_together.py:\d+; "
+        r"ranks 0-1 compile jit\(big\) at compiling_together.py:\d+",
         ended.report,
-    )
-    assert (
-        "hint: on GPUs, and where one rank compiles for all, ranks compile together" in ended.report
     )

@@ -33,7 +33,7 @@ from mcjax_launch.wire.hook_messages import (
     PythonEnded,
 )
 from mcjax_launch.wire.messages import FromHook, Stacks
-from mcjax_launch.wire.source_lines import ALL_THREADS, MAIN_THREAD
+from mcjax_launch.wire.source_lines import MAIN_THREAD
 
 pytestmark = pytest.mark.quick
 
@@ -298,8 +298,37 @@ def test_process_that_runs_python_survives_its_dumps(
             main, *others = stacks.text.split("\nThread ")
             assert main.startswith(MAIN_THREAD)
             assert "in <module>" in main
-            assert (ALL_THREADS in stacks.text) == bool(answers)
         assert len(others) == (3 if answers and threads else 0)
+
+
+HANDLES = """
+def load():
+    raise ValueError("bad batch\\nmore")
+def wait(f):
+    try:
+        f()
+    finally:
+        print("ready", flush=True)
+        sys.stdin.read()
+try:
+    {}["an internal one"]
+except KeyError:
+    pass
+"""
+
+
+@pytest.mark.parametrize("answers", ["", WITH_ANSWERS], ids=["by signal", "by thread"])
+def test_exception_that_the_main_thread_handles_is_told(
+    server: Server, tmp_path: Path, answers: str
+) -> None:
+    module = tmp_path / "data.py"
+    module.write_text(f"import sys\n{HANDLES}")
+    program = f"{answers}import sys; sys.path.insert(0, {str(tmp_path)!r}); import data; "
+    with server.start(f"{program}data.wait(data.load)"):
+        if answers:
+            eventually(server.has_answering_thread)
+        stacks = server.collect()
+    assert "Handling ValueError: bad batch (data.py:4)" in stacks.text.splitlines()
 
 
 WAITS = {
@@ -358,7 +387,7 @@ def test_process_that_has_ended_its_python_is_not_waited_for(server: Server) -> 
     server.read()
     [hook] = server.hooks.list_stack_sources()
     assert hook.ask()
-    assert (hook.has_answered, hook.stacks) == (True, [MAIN_THREAD, ALL_THREADS])
+    assert (hook.has_answered, hook.stacks) == (True, [MAIN_THREAD])
 
 
 @pytest.mark.only_linux("it tells who handles a signal")

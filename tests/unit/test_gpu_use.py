@@ -10,14 +10,11 @@ from mcjax_launch.agent.system import system
 from mcjax_launch.agent.system.unix import HostProcess
 from mcjax_launch.explain.findings import gpus
 from mcjax_launch.explain.view import View
-from mcjax_launch.job import job as job_module
 from mcjax_launch.journal.facts import MemoryExhausted
 from mcjax_launch.journal.gpu_use import GpuActivity, describe_gpus
 from mcjax_launch.journal.summary import summarize
 from mcjax_launch.launcher import progress
-from mcjax_launch.launcher.time_limits import TimeLimits
 from mcjax_launch.machine.gpus import select_own_gpus
-from mcjax_launch.wire import hook_messages as hook
 from mcjax_launch.wire.messages import Exited, GpuUse, RankOnGpu, RankUsage, Usage
 
 IDLE, WAITS, WORKS = GpuActivity
@@ -49,16 +46,12 @@ class Job:
 
     def report(self, *on_gpus: GpuUse, cpu_s: float = 0.0) -> None:
         self.now += 2.0
-        used = tuple(RankUsage(rank, cpu_s * self.now, 1, 0.0) for rank in self.state.ranks)
+        used = tuple(RankUsage(rank, cpu_s * self.now, 1) for rank in self.state.ranks)
         self.state.on_usage(Usage(used, on_gpus), self.now)
 
     def activities(self) -> list[GpuActivity | None]:
         runs = self.state.ranks.values()
         return [run.usage.gpus.activity for run in runs]
-
-    @property
-    def words(self) -> list[str]:
-        return [found.words for found in gpus.doing(View(self.state, self.now))]
 
 
 # Reports of a rank's only GPU, one after another, and what the last one shows.
@@ -125,53 +118,6 @@ def test_rank_that_works_on_any_gpu_works() -> None:
     job.report(use(0, SPINS, 0), use(1, CONTEXT, 0))
     assert job.activities()[0] is WAITS
     assert job.state.ranks[0].usage.gpus.since == 2.0
-
-
-# Reports after a first one, the processors in use, and whether the job is stalled.
-STALLS = {
-    "works": ([use(0, MATRICES, 0), use(1, CONTEXT, 1)], 0.0, False),
-    "all wait": ([use(0, SPINS, 0), use(1, SPINS, 1)], 0.0, True),
-    "wait in loops on processors": ([use(0, SPINS, 0), use(1, SPINS, 1)], 1.0, True),
-    "idle, and processors work": ([use(0, SPINS, 0), use(1, CONTEXT, 1)], 1.0, False),
-    "idle": ([use(0, CONTEXT, 0), use(1, CONTEXT, 1)], 0.0, True),
-    "unknown": ([], 0.0, True),
-    "no longer known": ([], 1.0, False),
-}
-
-
-@pytest.mark.parametrize("name", STALLS)
-def test_stall_timeout_counts_work_of_gpus(name: str) -> None:
-    reports, cpu_s, is_stalled = STALLS[name]
-    job = Job()
-    asked = job_module.Job(program=("x",), python="python", chdir="/", stall_timeout=10.0)
-    limits = TimeLimits(asked, job.state, 0.0)
-    job.report(*[use(rank, CONTEXT, rank) for rank in (0, 1)], cpu_s=cpu_s)
-    while job.now < 30.0:
-        job.report(*reports, cpu_s=cpu_s)
-    stop = limits.expire(job.now)
-    assert (stop is not None) is is_stalled
-
-
-def test_words_say_whose_gpus_wait_work_or_idle() -> None:
-    job = Job(ranks=4)
-    job.report(*(use(rank, SPINS, rank) for rank in range(3)), use(3, CONTEXT, 3))
-    assert job.words == ["GPUs of ranks 0-2 wait in a collective; rank 3's is idle"]
-    say = hook.Compiling("jit_epoch", "train.py:80", "cuda")
-    job.state.ranks[3].compilations.begin(say, job.now)
-    for _ in range(21):
-        job.report(*(use(rank, SPINS, rank) for rank in range(3)), use(3, MATRICES, 3))
-    assert job.words == [
-        "GPUs of ranks 0-2 wait in a collective; rank 3's has been busy for 42 s "
-        "(last compiled jit(epoch) at train.py:80)"
-    ]
-    job.report(use(3, MATRICES, 3))
-    assert job.words == [
-        "rank 3's GPU has been busy for 44 s (last compiled jit(epoch) at train.py:80)"
-    ]
-    job.report(*(use(rank, CONTEXT, rank) for rank in range(4)))
-    assert job.words == ["GPUs of ranks 0-3 are idle"]
-    job.report()
-    assert job.words == []
 
 
 def test_holders_of_memory_are_named_after_a_rank_has_found_none() -> None:

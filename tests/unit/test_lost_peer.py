@@ -3,7 +3,6 @@
 import signal
 
 import pytest
-from records import run_of, say
 from told import Event, Launched, Told, ends, fails, join, said
 
 from mcjax_launch.explain.jax_messages.lost_peer import (
@@ -11,8 +10,6 @@ from mcjax_launch.explain.jax_messages.lost_peer import (
     says_ended_by_jax,
     says_timed_out,
 )
-from mcjax_launch.explain.snapshots import RankSnapshot
-from mcjax_launch.journal.facts import Stack
 from mcjax_launch.wire import hook_messages as hook
 
 GLOO = (
@@ -129,32 +126,6 @@ def test_position_of_a_missing_rank_is_mentioned() -> None:
     first, others, *_ = told.summary()
     assert first == f"rank 1 {MISSED}; it was in load at data.py:4"
     assert "as a consequence" in others
-
-
-SHARING = 'File "/v/site-packages/jax/_src/compiler.py", line 754 in _compile_and_share_module'
-TUNING = 'File "/v/site-packages/jax/_src/compiler.py", line 310 in backend_compile'
-
-
-@pytest.mark.parametrize(("frame", "idle_s", "awaited", "words"), [
-    (SHARING, 0.0, -1, "jit(step) at t.py:9 for another rank's program (jax_share_binary_between_hosts is on)"),
-    (TUNING, 20.0, -1, "jit(step) at t.py:9 for another rank's program"),
-    (TUNING, 20.0, 0, "jit(step) at t.py:9 by rank 0"),
-    (TUNING, 3.0, -1, ""),  # it compiles
-])  # fmt: skip
-def test_compilation_of_a_missing_rank_is_mentioned(
-    frame: str, idle_s: float, awaited: int, words: str
-) -> None:
-    state = run_of(2, joins=True)
-    say(state, 1, hook.Compiling("jit_step", "t.py:9", "cpu"), 3.0)
-    state.ranks[1].compilations.awaits = awaited
-    state.ranks[1].compilations.record_usage(0.0, 3.0 + idle_s)
-    stack = Stack(1, "h", 7, f"Stack (most recent call first):\n  {frame}\n")
-    found = RankSnapshot(state.ranks[1], stack).shared_compilation
-    assert found == (words and f"waiting in the compilation of {words}")
-    told = Told([*join(2), *ran(0), *gives_up(), *is_ended(1)], 2)
-    told.state.ranks[1].late_position = found
-    missed = "and so missed a collective in which others gave up waiting"
-    assert (told.summary()[0] == f"rank 1 was {found}, {missed}") == bool(words)
 
 
 def test_unshared_compilation_gets_a_hint() -> None:

@@ -13,7 +13,7 @@ from mcjax_launch.wire.rank_process import RankSettings
 HELLO, BYE = messages.Greeting(messages.VERSION), messages.Bye((), ())
 PREPARE = messages.Prepare(*(False, None, None, "", (), "", {}, "/", False), transfer_ports=2)
 FACTS = messages.HostFacts("py", "/", transfer_ports=(1, 2))
-USAGE = messages.RankUsage(3, 1.0, 1, 1.0)
+USAGE = messages.RankUsage(3, 1.0, 1)
 EXITED = messages.Exited(3, 0, (), None, 0.0, 1)
 
 

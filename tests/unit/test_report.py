@@ -73,13 +73,13 @@ def test_record_holds_times_and_usage_of_a_rank() -> None:
     state = RunState(began_at=105.0)
     state.on_planned(Planned("ab12", "127.0.0.1:1", {0: "h"}, None), 0.0)
     state.ranks[0].share.log_folder = "/logs"
-    state.on_usage(Usage((RankUsage(0, 9.5, 9999, 9.0),)), 105.05)  # what it is forked from
+    state.on_usage(Usage((RankUsage(0, 9.5, 9999),)), 105.05)  # what it is forked from
     state.on_started(Started(0, 77), 105.1)
     say(state, 0, ImportedJax("0.10.2", "0.10.1", "3.11.2"), 105.15)
     say(state, 0, Joining("127.0.0.1:1", 1, 0), 105.2)
     say(state, 0, Joined(0), 105.3)
     state.on_data(Data(0, 1, b""), 105.4)
-    state.on_usage(Usage((RankUsage(0, 1.5, 2048, 1.0),)), 106.0)
+    state.on_usage(Usage((RankUsage(0, 1.5, 2048),)), 106.0)
     say(state, 0, failure(), 106.2345)
     say(state, 0, Compiling("jit_f", "", "cpu"), 105.5)
     state.on_exited(end_of(0, -KILL, (TERM, KILL), 1.75, 1024), 108.0)

@@ -257,7 +257,7 @@ def test_status_shows_missing_ranks() -> None:
 
 
 def used(state: RunState, at: float, *cpu_s: float) -> None:
-    ranks = (RankUsage(rank, of_it, 512 << 10, 0.0, 0) for rank, of_it in enumerate(cpu_s))
+    ranks = (RankUsage(rank, of_it, 512 << 10) for rank, of_it in enumerate(cpu_s))
     state.on_usage(Usage(tuple(ranks)), at)
 
 

@@ -12,7 +12,7 @@ from mcjax_launch.machine.loop import Loop
 from mcjax_launch.wire.messages import RankUsage, Usage
 
 RANKS = {71: 0, 72: 1}
-USED = (RankUsage(0, 1.5, 1024, 1.0), RankUsage(1, 0.5, 2048, 0.5))
+USED = (RankUsage(0, 1.5, 1024), RankUsage(1, 0.5, 2048))
 
 
 class Looks:
@@ -23,14 +23,12 @@ class Looks:
         self.came: list[Usage] = []
         patch.setattr(usage, "measure_usage", self._usage)
         gpus = GpuWatch(Loop(), "/package/hook/site")
-        self.looker = UsageSampler(lambda: RANKS, lambda: {71}, self.came.append, gpus)
+        self.looker = UsageSampler(lambda: RANKS, self.came.append, gpus)
         self.looker.begin(every_s)
 
-    def _usage(
-        self, found: dict[int, object], ranks: dict[int, int], pythons: set[int]
-    ) -> tuple[RankUsage, ...]:
+    def _usage(self, found: dict[int, object], ranks: dict[int, int]) -> tuple[RankUsage, ...]:
         assert os.getpid() in found
-        assert (ranks, pythons) == (RANKS, {71})
+        assert ranks == RANKS
         return USED
 
     def after(self, seconds: float) -> int:

@@ -12,7 +12,7 @@ from .unix import HostProcess, Unix, start_each
 
 TYPE_CHECKING = False  # as typing's own, without importing it: an agent's start is waited for
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Iterator
 
     from ...machine.system import Limit
     from .unix import Invocation, Spawned
@@ -22,9 +22,6 @@ _PR_SET_NAME = 15
 _PR_SET_CHILD_SUBREAPER = 36
 _TICK_S = 1 / os.sysconf("SC_CLK_TCK")
 _PAGE_KIB = os.sysconf("SC_PAGE_SIZE") // 1024
-# Share of the time in which a thread waits for a processor that counts as used: a thread that waits
-# for a second has not stood still, but a thread that is woken briefly on a busy machine has.
-_STARVED = 0.01
 _STATES = {
     "R": "running",
     "S": "sleeping in the kernel",
@@ -32,8 +29,8 @@ _STATES = {
     "T": "stopped",
 }
 
-# Numbers of system calls, by machine.
-_FUTEX, _TGKILL = {"x86_64": ("202", 234), "aarch64": ("98", 131)}.get(os.uname().machine, ("", 0))
+# Number of the system call, by machine.
+_TGKILL = {"x86_64": 234, "aarch64": 131}.get(os.uname().machine, 0)
 _library = ctypes.CDLL(None, use_errno=True)
 _prctl, _syscall = _library.prctl, _library.syscall
 
@@ -126,9 +123,7 @@ class Linux(Unix):
         A signal to the whole process may go to another thread if an earlier signal is still
         pending.
         """
-        return (
-            _signal_one(pid, [pid], signum) if _TGKILL else super().signal_main_thread(pid, signum)
-        )
+        return _signal_one(pid, signum) if _TGKILL else super().signal_main_thread(pid, signum)
 
     def is_pending(self, pid: int, signum: int) -> bool:
         pending = _read_fields(f"/proc/{pid}/task/{pid}/status").get("SigPnd", "0")
@@ -140,19 +135,6 @@ class Linux(Unix):
 
         unread = fcntl.ioctl(fd, termios.TIOCOUTQ, bytes(4))
         return not any(unread)
-
-    def signal_without_interrupting(self, pid: int, signum: int) -> bool:
-        """Signal a thread so that no call is interrupted; return whether one was signaled.
-
-        It is the main thread if that runs or waits for a futex, else another thread that waits for
-        a futex. Python handles such a signal later, in the main thread.
-        """
-        main = _read_call(pid, pid)
-        if not _FUTEX or not main:
-            return False
-        calls = {thread: _read_call(pid, thread) for thread in _list_threads(pid)}
-        runs = main in ("running", _FUTEX)
-        return _signal_one(pid, [pid] if runs else _select_in_futex(calls), signum)
 
     def list_descendants(self) -> list[int]:
         """Return the pids of all processes below this process, parents first, zombies included."""
@@ -174,14 +156,6 @@ class Linux(Unix):
             rss_kib = int(fields[21]) * _PAGE_KIB
             yield HostProcess(pid, int(fields[1]), int(fields[3]), cpu_s, rss_kib)
 
-    def measure_main_thread(self, pid: int) -> tuple[float, int]:
-        thread = f"/proc/{pid}/task/{pid}"
-        try:
-            waits = int(_read_fields(f"{thread}/status")["voluntary_ctxt_switches"])
-            return compute_used_or_starved_s(read_system_text(f"{thread}/schedstat")), waits
-        except (KeyError, ValueError):  # it is gone, or the kernel does not count
-            return 0.0, 0
-
     def read_environ(self, pid: int) -> dict[str, str]:
         pairs = (entry.partition("=") for entry in _read_words(f"/proc/{pid}/environ"))
         return {name: value for name, _, value in pairs}
@@ -197,28 +171,6 @@ class Linux(Unix):
         name, place = read_system_text(f"/proc/{pid}/comm"), read_system_text(f"/proc/{pid}/wchan")
         text = f'"{name}" is {_STATES.get(state, f"in state {state}")}'
         return f"{text} ({place})" if place not in ("", "0") else text
-
-    def find_blocking_call(self, pid: int) -> str:
-        """Return the kernel function in which a main thread waits; "" if it runs or is unknown.
-
-        If the kernel hides the function, return the system call, such as `syscall 202`.
-        """
-        place = read_system_text(f"/proc/{pid}/wchan")
-        if place not in ("", "0"):
-            return place
-        number = read_system_text(f"/proc/{pid}/syscall").partition(" ")[0]
-        return f"syscall {number}" if number.isdigit() else ""
-
-
-def compute_used_or_starved_s(schedstat: str) -> float:
-    """Return the seconds that a thread ran, plus a share of those it waited for a processor.
-
-    Args:
-        schedstat: text `RAN DELAYED TIMES` from /proc, with times in ns.
-
-    """
-    ran, delayed = map(int, schedstat.split()[:2])
-    return (ran + delayed * _STARVED) / 1e9
 
 
 def _iterate_stat_fields() -> Iterator[tuple[int, list[bytes]]]:
@@ -248,39 +200,17 @@ def _read_stat_fields(pid: str | int) -> list[bytes]:
     return fields
 
 
-def _list_threads(pid: int) -> list[int]:
-    try:
-        return list(dict.fromkeys((pid, *map(int, os.listdir(f"/proc/{pid}/task")))))
-    except OSError:
-        return []
-
-
-def _select_in_futex(calls: Mapping[int, str]) -> list[int]:
-    """Return the ids of the threads that wait for a futex."""
-    return [thread for thread, call in calls.items() if _FUTEX and call == _FUTEX]
-
-
-def _signal_one(pid: int, threads: Sequence[int], signum: int) -> bool:
-    """Signal the first thread that does not block the signal; return whether one was signaled."""
-    for thread in threads:
-        if not _blocks(pid, thread, signum):  # a blocked signal would stay pending
-            return bool(_syscall(_TGKILL, pid, thread, signum) == 0)
-    return False
-
-
-def _blocks(pid: int, thread: int, signum: int) -> bool:
-    blocked = _read_fields(f"/proc/{pid}/task/{thread}/status").get("SigBlk")
-    return blocked is None or _holds(blocked, signum)
+def _signal_one(pid: int, signum: int) -> bool:
+    """Signal a main thread, unless it blocks the signal; return whether it was signaled."""
+    blocked = _read_fields(f"/proc/{pid}/task/{pid}/status").get("SigBlk")
+    if blocked is None or _holds(blocked, signum):  # it would stay pending
+        return False
+    return bool(_syscall(_TGKILL, pid, pid, signum) == 0)
 
 
 def _holds(signals: str, signum: int) -> bool:
     """Return whether a set of signals, in /proc's notation, contains this signal."""
     return bool(int(signals, 16) >> (signum - 1) & 1)
-
-
-def _read_call(pid: int, thread: int) -> str:
-    """Return the number of a thread's current system call, "running", or "" if unknown."""
-    return read_system_text(f"/proc/{pid}/task/{thread}/syscall").partition(" ")[0]
 
 
 def _read_fields(path: str) -> dict[str, str]:

@@ -35,8 +35,6 @@ if TYPE_CHECKING:
 # Variable of every rank, with its job's private folder on this host. MCJAX_JOB_ID would not be
 # enough, because a job may have several agents on one machine.
 _MARK = "MCJAX_LOCAL_JOB"
-# Share of a processor that other threads may use while the main thread waits: heartbeats.
-_BESIDE = 0.02
 # Seconds between two checks for the end of orphans: at first, and at most.
 _FIRST_PAUSE_S, _MOST_PAUSE_S = 0.01, 0.2
 
@@ -142,18 +140,6 @@ class Portable(Unix):
                     used, rss_kib = _read_cpu_s(process), process.memory_info().rss // 1024
                     found.append(HostProcess(pid, process.ppid(), os.getsid(pid), used, rss_kib))
         return found
-
-    def measure_main_thread(self, pid: int) -> tuple[float, int]:
-        """Return an estimate of the main thread's processor time in seconds, and 0 waits.
-
-        It is the time of all threads less a small share for other threads, because macOS shows
-        single threads only to root.
-        """
-        try:
-            process = psutil.Process(pid)
-            return _read_cpu_s(process) - _BESIDE * (time.time() - process.create_time()), 0
-        except psutil.Error:
-            return 0.0, 0
 
     def read_command(self, pid: int) -> list[str]:
         try:

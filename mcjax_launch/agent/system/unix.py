@@ -304,10 +304,6 @@ class Unix:
         self.signal_process(pid, signum)
         return True
 
-    def signal_without_interrupting(self, pid: int, signum: int) -> bool:  # noqa: ARG002
-        """Signal a thread so that no call is interrupted; return whether one was signaled."""
-        return False
-
     def is_pending(self, pid: int, signum: int) -> bool:  # noqa: ARG002
         """Return whether the main thread has not run since it was signaled; False if unknown."""
         return False
@@ -340,10 +336,6 @@ class Unix:
         """Return the processes of this host that may belong to the job."""
         raise NotImplementedError
 
-    def measure_main_thread(self, pid: int) -> tuple[float, int]:
-        """Return the main thread's processor time (s) and number of voluntary context switches."""
-        raise NotImplementedError
-
     def read_environ(self, pid: int) -> Mapping[str, str]:  # noqa: ARG002
         """Return the environment that a process was started with; {} if it cannot be read."""
         return {}
@@ -355,10 +347,6 @@ class Unix:
     def describe(self, pid: int) -> str:
         """Describe a process for the user: `"sleep" is sleeping in the kernel (wchan)`."""
         raise NotImplementedError
-
-    def find_blocking_call(self, pid: int) -> str:  # noqa: ARG002
-        """Return the kernel function in which a main thread waits; "" if it runs or is unknown."""
-        return ""
 
 
 def become_standard(files: Files) -> Limit | None:

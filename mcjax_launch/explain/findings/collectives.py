@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 
 from mcjax_launch.explain.jax_messages import lost_peer
+from mcjax_launch.explain.picture import BARRIER
 from mcjax_launch.explain.root_cause import ran_other_collective
-from mcjax_launch.explain.snapshots import BARRIER, IN_COMPILATION, find_crash_frame, format_place
+from mcjax_launch.explain.snapshots import find_crash_frame, format_place
 from mcjax_launch.explain.victims import get_failure_text, is_aborted_by_jax
 from mcjax_launch.explain.view import View
 from mcjax_launch.journal.facts import Finding
@@ -112,10 +113,6 @@ def missed_collective(view: View) -> Iterator[Finding]:
     if not late:
         return
     first = late[0]
-    if first.late_position.startswith(IN_COMPILATION):
-        missed = "and so missed a collective in which others gave up waiting"
-        yield _make_missed_finding(view, late, f"was {first.late_position}, {missed}")
-        return
     how, places = "did not reach", []
     if first.membership.leaving_at is not None:
         how = "finished without reaching"

@@ -6,7 +6,6 @@ from collections.abc import Iterator
 
 from mcjax_launch.explain.jax_messages.tracebacks import Traceback, find_tracebacks
 from mcjax_launch.explain.view import View
-from mcjax_launch.explain.waits.wait import find_wait
 from mcjax_launch.journal.facts import Finding
 from mcjax_launch.journal.headline import extract_headline, shorten_line
 from mcjax_launch.journal.rank_run import ErrorReport, RankRun, Stage
@@ -23,12 +22,10 @@ def unhandled_errors(view: View) -> Iterator[Finding]:
     runs = view.runs
     if not any(run.unhandled_errors for run in runs):
         return
-    wait = find_wait(view)
-    late = wait.late if wait is not None else ()
     errors = (
         (run, lost)
         for run in sorted(
-            runs, key=lambda run: (run is not view.culprit, run.process_id not in late)
+            runs, key=lambda run: (run is not view.culprit, run.process_id not in view.late)
         )
         for lost in sorted(run.unhandled_errors, key=lambda lost: -lost.at)[:_MOST]
     )
@@ -59,8 +56,6 @@ def failed_callback(view: View) -> Iterator[Finding]:
 
 def logged_errors(view: View) -> Iterator[Finding]:
     """Find exceptions that ranks logged before they finished, while other ranks needed them."""
-    wait = find_wait(view)
-    late = wait.late if wait is not None else ()
     finished = [
         run
         for run in view.runs
@@ -69,7 +64,7 @@ def logged_errors(view: View) -> Iterator[Finding]:
     logged = [(run, last) for run in finished if (last := _find_logged(view, run)) is not None]
     needed = view.state.differs or any(last.is_victims for _, last in logged)
     for run, last in logged:
-        is_needed = needed or run is view.culprit or run.process_id in late
+        is_needed = needed or run is view.culprit or run.process_id in view.late
         if is_needed and not last.is_victims:
             who = view.format_ranks([run.process_id])
             words = f"{who} logged {_format_traceback(last)}, and finished"

@@ -23,7 +23,7 @@ def under_way(view: View) -> Iterator[Finding]:
         # On a busy machine an import may be reported after the reason to stop.
         seconds = max(0.0, view.now - since)
         words = f"importing {module}{where} for {seconds:.0f} s"
-        yield Finding(("importing", module), words, since=since)
+        yield Finding(("importing", module), words)
 
 
 def describe_imports(state: RunState, now: float) -> list[str]:

@@ -55,7 +55,7 @@ class CompilationCounter(LauncherPart):
                 f" in {spent}" if compiled else ""
             )
             seen += f", {loaded} loaded" + (f", which saved {saved} of compiling" if loaded else "")
-        elif any(rank.ended_at for rank in ranks):
+        elif any(rank.latest and not rank.under_way for rank in ranks):
             seen = "each rank has compiled its own programs"
         else:
             return

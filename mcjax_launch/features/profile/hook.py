@@ -16,12 +16,12 @@ from contextlib import contextmanager, suppress
 from queue import Empty, SimpleQueue
 
 from ...hook.part import RankPart
-from ...hook.questions import answer_signal
 from ...machine import own_paths
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
+    from types import FrameType
     from typing import Any
 
 _OWN_TRACE = "the program began its own trace; --profile DIR@D sets when the launcher's begins"
@@ -39,7 +39,7 @@ class Profiler(RankPart):
         profile = _Profile(float(after), float(length), folder)
         atexit.register(profile.finish)  # after JAX's own, so it runs before
         profile.thread.start()
-        answer_signal(signal.SIGPROF, lambda signum, frame: profile.begin())
+        _handle(signal.SIGPROF, lambda signum, frame: profile.begin())
 
 
 class _Profile:
@@ -174,6 +174,22 @@ def _find_newest_trace(folder: str) -> str:
         if name.endswith(".trace.json.gz")
     ]
     return os.path.relpath(max(found, key=os.path.getmtime), folder)
+
+
+def _handle(signum: int, handler: Callable[[int, FrameType | None], object]) -> bool:
+    """Install a signal's handler until Python ends; return whether that succeeded."""
+    import atexit
+
+    try:
+        if signal.getsignal(signum) is not signal.SIG_DFL:  # the program's own handler
+            return False
+        signal.signal(signum, handler)
+        signal.siginterrupt(signum, False)  # C code may not expect it
+    except (ValueError, OSError):  # not in the main thread
+        return False
+    # At its end Python restores the default action, which kills, and a signal may be pending.
+    atexit.register(signal.signal, signum, signal.SIG_IGN)
+    return True
 
 
 PART = Profiler

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import mmap
 import os
-import time
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, cast
 
@@ -26,8 +25,7 @@ from mcjax_launch.launcher.part import JobLauncher, LauncherPart
 from mcjax_launch.machine.loop import READ
 from mcjax_launch.transport.connection import AgentConnection
 from mcjax_launch.wire import frames
-from mcjax_launch.wire.messages import Exited, FromHook, RequestUsage, ToLauncher
-from mcjax_launch.wire.timers import scale_time
+from mcjax_launch.wire.messages import Exited, FromHook, ToLauncher
 
 if TYPE_CHECKING:
     from mcjax_launch.journal.facts import Stack
@@ -35,8 +33,6 @@ if TYPE_CHECKING:
 # With more unwritten bytes than this the agents send nothing more.
 _MOST_QUEUED = 1 << 20
 _PIECE = 1 << 16
-# Between two samples of what ranks use.
-_SAMPLE_S = scale_time(0.5)
 
 
 class SubmittedCall:
@@ -93,7 +89,7 @@ class ClientCalls(LauncherPart):
                         SubmittedCall(MakeCall(number, ranks), calls.pop_descriptor()), is_last
                     )
                 case AskWaiting():
-                    self._ask_usage(time.monotonic())
+                    self.launcher.stacks.request(self.launcher.links, self._report_waiting)
                 case Interrupt(number) if number > self._latest:
                     told = NotSubmitted(number)
                     self.launcher.events.values.write((frames.encode_message(told),))
@@ -120,22 +116,13 @@ class ClientCalls(LauncherPart):
 
     # --- ranks that wait ---
 
-    def _ask_usage(self, now: float) -> None:
-        """Have all hosts report what their ranks use, now and before their stacks."""
-        self.launcher.pool.send_all(RequestUsage())
-        self.deadline = now + _SAMPLE_S
-
     def expire(self, now: float) -> None:
-        """Ask for stacks, once some time has passed since the question; pass on held results."""
+        """Pass on held results."""
         self._pass_on()
-        if self.deadline is not None and now >= self.deadline:
-            self.deadline = None
-            self.launcher.pool.send_all(RequestUsage())
-            self.launcher.stacks.request(self.launcher.links, self._report_waiting)
 
     def _report_waiting(self, stacks: list[Stack]) -> None:
-        snapshots = optional.load("explain.snapshots")
-        found = snapshots.find_waiting_ranks(self.launcher.state, stacks) if snapshots else {}
+        picture = optional.load("explain.picture")
+        found = picture.find_waiting_ranks(self.launcher.state, stacks) if picture else {}
         waiting = Waiting(tuple(sorted(found)), tuple(dict.fromkeys(found.values())))
         self.launcher.events.values.write((frames.encode_message(waiting),))
 

@@ -35,7 +35,7 @@ def said(*ranks: Compilations) -> list[str]:
             [Compilations(loaded=1, saved_s=2.5)],
             ["0 programs compiled, 1 loaded, which saved 2.5 s of compiling"],
         ),
-        ([Compilations(latest=STEP, ended_at=3.0)], [ALONE]),
+        ([Compilations(latest=STEP)], [ALONE]),
         ([Compilations(latest=STEP, under_way=1)], []),
         ([Compilations()], []),
     ],

@@ -4,8 +4,6 @@ from records import run_of
 
 from mcjax_launch.cli.command import command
 from mcjax_launch.cli.words import divide_words
-from mcjax_launch.explain.announcer import Announcer
-from mcjax_launch.explain.hang_watch import HangWatch
 from mcjax_launch.features.debugging.turns import STEP_S, StoppedDebugger, Turns
 from mcjax_launch.job.job import Job
 from mcjax_launch.journal.state import RunState
@@ -75,27 +73,15 @@ def running(**limits: float) -> tuple[RunState, TimeLimits]:
 
 def test_no_limit_counts_while_a_rank_is_debugged() -> None:
     state, limits = running(timeout=10.0, start_timeout=8.0, stall_timeout=5.0)
-    state.activity.usage_at = 3.0
     state.pause.begin(4.0)
     assert limits.deadline is None
     assert limits.expire(100.0) is None
     state.pause.end(104.0)
-    state.activity.active_at = state.activity.usage_at = 104.0
+    state.activity.active_at = 104.0
     assert limits.deadline == 108.0  # --start-timeout: 4 s are left
     assert limits.expire(107.9) is None
     stop = limits.expire(108.0)
     assert stop is not None and stop.message.startswith("--start-timeout")
-
-
-def test_no_hang_is_reported_while_a_rank_is_debugged() -> None:
-    state, _ = running()
-    state.num_processes, state.initialize_calls = 2, 1
-    watch = HangWatch(state, Announcer(state), 0.0)
-    state.activity.heard_at = 1.0
-    assert watch.deadline is not None
-    state.pause.begin(4.0)
-    assert watch.deadline is None
-    assert watch.expire(1000.0) is None
 
 
 def test_omitted_value_of_pdb_is_filled_in() -> None:

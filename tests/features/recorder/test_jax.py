@@ -79,7 +79,6 @@ FAULTS = {
     "skip": rf"rank 1 skipped jit\(evaluate\) at {EVALUATE}, or repeated jit\(update\) at .*\(program 23 ",
     "repeat": r"rank 1 .*repeated jit\(evaluate\) at faulty.py:\d+ \(program 24 of this mesh\)",
     "order": r"rank 1 ran jit\(.lambda.?\) at faulty.py:\d+ where rank 0 ran .*: another order",
-    "end": r"rank 1 ended after 21 programs of this mesh: rank 0 began jit\(update\)",
 }  # fmt: skip
 
 
@@ -139,20 +138,7 @@ def test_rank_that_has_ended_without_a_program_of_the_others_is_named(jobs: Jobs
     assert ended.status == 1
     said = f"rank 1 ended after 9 programs of this mesh: rank 0 began jit(shift) at {SHIFT}"
     assert said in ended.report
-    waits = (
-        rf"rank 0 has waited \d+ s at {END}, in program 10 \(jit\(shift\) at {SHIFT}\), for rank 1, "
-        r"which has run 9, has finished and is in JAX's exit barrier, so the job can never go on"
-    )
-    assert re.search(waits, ended.report), ended.report
-
-
-def test_last_programs_of_each_rank_are_shown_at_a_limit(jobs: Jobs) -> None:
-    limits = ["--grace", 1, "--stall-timeout", 3]
-    ended = jobs.run("-n", 3, "-d", 2, *limits, "hanging.py", "train", 100, cwd=PROGRAMS)
-    assert ended.status == 124, ended.stderr
-    last = [line for line in ended.report.splitlines() if ": last began programs " in line]
-    assert all(" jit(step) at hanging.py:" in line for line in last)
-    assert last
+    assert "; the job can never go on\nhint: the ranks do not take the same number" in ended.report
 
 
 UNEVEN = """

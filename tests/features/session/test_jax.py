@@ -32,7 +32,7 @@ def test_wait_for_a_failed_rank_ends_with_new_ranks(ranks: mcjax_launch.Session)
             sync_global_devices("never")
         """)
     told = (
-        "rank 1 raised ValueError: bad batch; ranks 0,2 wait for others in sync_global_devices() "
+        "rank 1 raised ValueError: bad batch; ranks 0,2 wait for others in sync_global_devices "
         "at <cell 2>:4, which JAX cannot abandon: all ranks have been started again, and their "
         "state is gone"
     )
@@ -104,9 +104,7 @@ def test_ctrl_c_in_a_collective_starts_new_ranks(ranks: mcjax_launch.Session) ->
     with pytest.raises(KeyboardInterrupt) as raised:
         ranks.exec(f"{late} if {RANK} == 2 else sync_global_devices('never')")
     [note] = raised.value.__notes__
-    assert note.startswith(
-        "ranks 0-1 wait for others in sync_global_devices() at <cell 2>:1, which "
-    )
+    assert note.startswith("ranks 0-1 wait for others in sync_global_devices at <cell 2>:1, which ")
     assert note.endswith(": all ranks have been started again, and their state is gone")
     assert ranks.exec("1") == [1] * 3
 

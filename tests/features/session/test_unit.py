@@ -14,7 +14,7 @@ import pytest
 from records import run_of
 
 from mcjax_launch.agent.system import system
-from mcjax_launch.explain.snapshots import make_snapshots
+from mcjax_launch.explain.picture import find_place
 from mcjax_launch.features.session import agent
 from mcjax_launch.features.session.launcher import ClientCalls
 from mcjax_launch.features.session.messages import (
@@ -31,8 +31,6 @@ from mcjax_launch.features.session.messages import (
     pickle_in_parts,
 )
 from mcjax_launch.journal.facts import Stack
-from mcjax_launch.journal.rank_run import RankRun
-from mcjax_launch.journal.state import RunState
 from mcjax_launch.machine.loop import Loop
 from mcjax_launch.python.call_failed import CallFailed, RankError, describe_errors
 from mcjax_launch.python.call_progress import CallProgress, Due
@@ -268,10 +266,9 @@ def test_equal_errors_are_told_once() -> None:
 
 
 def test_idle_rank_waits_for_a_call() -> None:
-    state = RunState({0: RankRun(0, "host")}, num_processes=1)
+    run = run_of(1, joins=True).ranks[0]
     text = 'Stack (most recent call first):\n  File "<frozen runpy>", line 88 in _run_code\n'
-    [seen] = make_snapshots(state, [Stack(0, "host", 1, text)]).values()
-    assert seen.position == "waiting for a call of the session"
+    assert find_place(run, Stack(0, "host", 1, text)).where == "waiting for a call of the session"
 
 
 def test_ranks_that_wait_for_others_are_told_with_what_they_are_in() -> None:
@@ -280,13 +277,14 @@ def test_ranks_that_wait_for_others_are_told_with_what_they_are_in() -> None:
     state.ranks[2].membership.leaving_at = 3.0
     in_jax = '  File "/v/lib/python3.13/site-packages/jax/_src/array.py", line 642 in _value\n'
     own = '  File "/me/train.py", line 12 in step\n'
+    at_exit = in_jax.replace("array", "distributed").replace("_value", "shutdown")
     stacks = [
         Stack(rank, "h", 70 + rank, "Stack (most recent call first):\n" + text)
-        for rank, text in enumerate((in_jax + own, own, own))
+        for rank, text in enumerate((in_jax + own, own, at_exit))
     ]
     written: list[bytes] = []
     values = SimpleNamespace(write=written.extend)
     part = ClientCalls(SimpleNamespace(state=state, events=SimpleNamespace(values=values)))
     part._report_waiting(stacks)
     [told] = frames.Decoder().feed(b"".join(written))
-    assert told == Waiting((0, 2), ("at train.py:12", "in JAX's exit barrier"))
+    assert told == Waiting((0, 2), ("in step at train.py:12", "in JAX's exit barrier"))

@@ -1,1 +1,0 @@
-"""Waits of ranks for one another: who waits for whom, whether for ever, and the words; pure."""
