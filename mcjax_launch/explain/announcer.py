@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from mcjax_launch.explain.view import Fact, Occasion, View
-from mcjax_launch.journal.facts import CameLate, Finding, GpuMemoryKnown, ProgramsDiffer
+from mcjax_launch.journal.facts import Finding, GpuMemoryKnown, ProgramsDiffer
 from mcjax_launch.wire import hook_messages as hook
 from mcjax_launch.wire.messages import Exited
 
@@ -29,7 +29,6 @@ _FACTS: dict[type, Fact] = {
     hook.ProcessNumber: Fact.NUMBER,
     hook.CollectedTests: Fact.TESTS,
     Exited: Fact.END,
-    CameLate: Fact.ARRIVAL,
     ProgramsDiffer: Fact.SEQUENCE,
     GpuMemoryKnown: Fact.GPU_MEMORY,
 }

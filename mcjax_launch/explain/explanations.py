@@ -21,7 +21,7 @@ from mcjax_launch.wire.timers import scale_time
 
 if TYPE_CHECKING:
     from mcjax_launch.explain.picture import Picture
-    from mcjax_launch.journal.facts import CameLate, GpuMemoryKnown, ProgramsDiffer, Stack
+    from mcjax_launch.journal.facts import GpuMemoryKnown, ProgramsDiffer, Stack
     from mcjax_launch.journal.summary import Summary
     from mcjax_launch.wire.messages import Exited, FromHook
 
@@ -61,10 +61,6 @@ class Explanations(LauncherPart):
         """Ask the rules; ask where ranks stand if this end may be another rank's."""
         self._tell(exited, at)
         self._look_for_others(exited.rank)
-
-    def on_came_late(self, fact: CameLate, at: float) -> None:
-        """Ask the rules, soon."""
-        self.announcer.record(fact, at)
 
     def on_programs_differ(self, fact: ProgramsDiffer, at: float) -> None:
         """Ask the rules, soon."""

@@ -80,8 +80,6 @@ RULES = (
     Rule("alone.single_process_calls", SUMMARY | END),
     Rule("alone.separate_jobs", NOTE | END, Fact.JAX),
     Rule("alone.calls_below", NOTE, Fact.BELOW),
-    Rule("slow.is_slow", NOTE, Fact.ARRIVAL),
-    Rule("slow.was_slow", OVER),
     Rule("leftovers.left_behind", OVER),
 )
 

@@ -38,7 +38,6 @@ class Fact(Flag):
     END = auto()  # a rank's process has ended
     TESTS = auto()  # pytest is about to run tests in a rank
     SEQUENCE = auto()  # ranks have run programs in another order
-    ARRIVAL = auto()  # a rank comes late to programs
     GPU_MEMORY = auto()  # who holds a GPU's memory, after a rank has found none
 
 

@@ -69,11 +69,6 @@ class Job(Options, kw_only=True):
         return range(first, first + self.processes_here)
 
     @property
-    def is_looked_at(self) -> bool:
-        """True if --status or --report shows details of the run, so that ranks are observed."""
-        return self.record or self.status is not None
-
-    @property
     def compiles_once(self) -> bool:
         """True if ranks may share compiled programs with each other, or with a later run."""
         shares = self.num_processes > 1 or self.compile_cache is not None

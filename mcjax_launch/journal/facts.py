@@ -140,10 +140,6 @@ class GpuMemoryKnown(Value):
     """The holders of the GPU's memory are known, after a rank has found none."""
 
 
-class CameLate(Value):
-    """A rank comes late to most programs."""
-
-
 class ProgramsDiffer(Value):
     """Ranks have run programs in another order."""
 

@@ -13,7 +13,6 @@ from collections import Counter
 from collections.abc import Collection, Sequence
 from enum import Enum, auto
 
-from mcjax_launch.journal.arrivals import ProgramArrivals
 from mcjax_launch.journal.replicas import ReplicaValues
 from mcjax_launch.wire.value import Value
 
@@ -181,7 +180,6 @@ class MeshSequence:
 
     Attributes:
         by_rank: the programs of each rank.
-        arrivals: times at which the ranks came to programs.
         differences: differences found so far.
         has_order: False if threads of a rank launch programs at the same time.
         apart: the ranks that are at each of several next programs, if they are; else {}.
@@ -192,7 +190,6 @@ class MeshSequence:
     def __init__(self, members: Collection[int]) -> None:
         self.members = frozenset(members)
         self.by_rank = {rank: RankSequence() for rank in sorted(members)}
-        self.arrivals = ProgramArrivals(self.members)
         self.differences: list[Difference] = []
         self.has_order = True
         self.apart: _Groups = {}

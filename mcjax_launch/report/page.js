@@ -158,13 +158,11 @@ function diverging(sides) {
 }
 const isApart = rank => apart.includes(rank.rank);
 const isDiverging = rank => others.includes(rank.rank);
-const isSlow = rank => attempt.slow.some(one => one.rank === rank.rank);
 const isOdd = rank => isApart(rank) || isDiverging(rank) || isSlow(rank);
 const pills = rank => [
   isCause(rank) && el("span", {class: "pill"}, "root cause"),
   isApart(rank) && el("span", {class: "pill odd"}, "different stack"),
   isDiverging(rank) && el("span", {class: "pill odd"}, "different program"),
-  isSlow(rank) && el("span", {class: "pill odd"}, "slow"),
 ].filter(Boolean);
 // What a rank had not done that others had, or were about to.
 function late(rank) {
@@ -443,7 +441,6 @@ function described(rank) {
   if (isCause(rank)) said.push("root cause");
   if (isApart(rank)) said.push("different stack");
   if (isDiverging(rank)) said.push("different program");
-  if (isSlow(rank)) said.push("slow");
   for (const [name, at] of moments(rank)) said.push(`${name} ${exact(at)}`);
   return said.join(", ");
 }
@@ -560,8 +557,6 @@ function showWaits() {
   const long = waits.filter(isLong), all = state.allWaits || long.length <= FEW_WAITS + 1;
   $("waits").hidden = !long.length;
   const longest = Math.max(...long.map(wait => wait.seconds));
-  $("slow").replaceChildren(...attempt.slow.map(one => el("button", {class: "plain",
-    onclick: () => select(one.rank)}, one.words)));
   $("waits").replaceChildren(el("h2", {}, "Who waited for whom"),
     ...(all ? long : long.slice(0, FEW_WAITS)).map(wait => el("button", {
       class: "wait", "aria-pressed": wait === state.wait, onclick: () => pickWait(wait),
@@ -805,8 +800,6 @@ function showSide() {
       : `waited ${duration(wait.until_s - new Map(wait.arrived).get(rank.rank))} for `
         + `${named(wait.late)} ${placeOf(wait)}`));
   }
-  for (const one of attempt.slow) if (one.rank === rank.rank)
-    side.append(el("p", {class: "said"}, one.words));
   const row = (...cells) => el("tr", {}, ...cells.map(cell => el("td", {}, cell)));
   side.append(el("table", {}, el("tbody", {},
     ...moments(rank).map(([name, at]) => row(name, exact(at), clock(at))),
@@ -962,7 +955,7 @@ function load() {
   others = diverging((attempt && attempt.divergence_sides) || []);
   if (!ranks.some(rank => rank.rank === state.rank))
     state.rank = attempt && attempt.cause.rank != null ? attempt.cause.rank
-      : [...apart, ...others, ...(attempt ? attempt.slow.map(one => one.rank) : [])][0] ?? null;
+      : [...apart, ...others][0] ?? null;
   state.hidden.clear();
   state.wait = null;
   state.allWaits = false;

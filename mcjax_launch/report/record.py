@@ -11,7 +11,6 @@ from typing import Any
 
 from mcjax_launch.explain.causes import omit_middle_lines
 from mcjax_launch.explain.differences import describe_differences, describe_values
-from mcjax_launch.explain.findings.slow import describe_slow_rank
 from mcjax_launch.job.job import Job
 from mcjax_launch.journal.attempt import Attempt, JobOutcome
 from mcjax_launch.journal.ending import JobStopped, NotStarted, RankFailed
@@ -118,7 +117,6 @@ def make_attempt_record(ended: Attempt, began_at: float) -> Json:
         "preview": state.preview,
         "idle_since_s": _compute_seconds_since(state.began_at, state.idle_since),
         "waits": _make_waits(ended, cause["at_s"]),
-        "slow": _make_slow_ranks(state),
         "leftovers": [
             {"rank": process.rank, "pid": process.pid, "command": process.command}
             for process in state.leftovers
@@ -351,23 +349,6 @@ def _make_last_programs(run: RankRun, state: RunState) -> list[Json]:
     return [
         {"number": number, "name": program.title, "where": program.where or None}
         for number, program in state.sequences.list_last(run.process_id, _MOST_PROGRAMS)
-    ]
-
-
-def _make_slow_ranks(state: RunState) -> list[Json]:
-    """Return the ranks that came late to most programs of a mesh."""
-    if (sequences := state.sequences) is None:
-        return []
-    return [
-        {
-            "rank": slow.rank,
-            "late": round(slow.share, 3),
-            "behind_s": round(slow.behind_s, 6),
-            "waited": round(slow.waited, 3),
-            "words": describe_slow_rank(slow, sequences.names),
-        }
-        for mesh in sequences.meshes.values()
-        for slow in mesh.arrivals.find_slow()
     ]
 
 

@@ -567,19 +567,6 @@ def test_a_different_program_is_marked(browse: Browse) -> None:
     assert "Rank 2 " in side(dom)
 
 
-def test_page_shows_slow_ranks(browse: Browse) -> None:
-    made = succeeded(4, [])
-    words = "rank 1 came late to 97 % of 1,200 runs of jit(step) at train.py:30, by 12 ms"
-    made["attempts"][0]["slow"] = [
-        {"rank": 1, "late": 0.97, "behind_s": 0.012, "waited": 0.71, "words": words}
-    ]
-    [dom] = browse(View(made))
-    assert rows(dom)[0] == 1 and "Rank 1 " in side(dom)
-    assert ["slow</span>" in row(dom, rank) for rank in range(4)] == [False, True, False, False]
-    assert words in side(dom)
-    assert words in text_of(dom, "slow")
-
-
 def test_page_shows_what_a_rank_used_of_its_gpu(browse: Browse) -> None:
     made = record_of(2)
     made["attempts"][0]["ranks"][0].update(

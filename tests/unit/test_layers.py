@@ -217,7 +217,6 @@ def test_the_core_names_no_feature() -> None:
 # In another room than the only module that imports it, and why.
 ALONE = {
     "explain/causes.py": "the summary loads it by name",
-    "explain/findings/slow.py": "the table of rules names it",
     "python/notebook/magics.py": "IPython looks for it in the package",
     "check/run.py": "the check, without its options and its lines",
     "features/profile/folders.py": "a feature's",

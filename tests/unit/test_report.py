@@ -13,7 +13,6 @@ from records import KILL, TERM, attempt_of, end_of, failure, rank_run, record_of
 from mcjax_launch.journal.ending import Completed
 from mcjax_launch.journal.facts import Planned
 from mcjax_launch.journal.rank_run import RankRun, Sample
-from mcjax_launch.journal.sequences import MeshSequence, ProgramSequences
 from mcjax_launch.journal.state import RunState
 from mcjax_launch.journal.stop_reasons import StopReason
 from mcjax_launch.journal.summary import Summary, summarize
@@ -106,7 +105,7 @@ def test_record_holds_times_and_usage_of_a_rank() -> None:
             "words": "rank 0 failed: ValueError: x",
             "report": ["rank 0 failed: ValueError: x", "more"],
         },
-        **{key: [] for key in ("divergence", "divergence_sides", "waits", "slow", "leftovers")},
+        **{key: [] for key in ("divergence", "divergence_sides", "waits", "leftovers")},
         **{key: [] for key in ("stacks", "native_stacks", "kernel_log")},
         "idle_since_s": None,
         "preview": None,
@@ -156,18 +155,6 @@ def test_record_holds_times_and_usage_of_a_rank() -> None:
         "last_lines": {"stdout": [], "stderr": []},
         "log_files": {"stdout": "/logs/0.out", "stderr": "/logs/0.err"},
     }
-
-
-def test_slow_ranks_are_recorded() -> None:
-    state = run_of(2, began_at=100.0, sequences=ProgramSequences())
-    assert state.sequences is not None
-    mesh = state.sequences.meshes[0, 1] = MeshSequence((0, 1))
-    for rank in (0, 1):
-        mesh.arrivals.add(rank, [(number, 0, number + 0.25 * rank) for number in range(1, 31)])
-    made = record.make_attempt_record(attempt_of(state, Summary(Completed(2))), 100.0)
-    [slow] = made["slow"]
-    assert slow.pop("words").startswith("rank 1 came late to 100 % of 29 programs, by 250 ms: ")
-    assert slow == {"rank": 1, "late": 1.0, "behind_s": 0.25, "waited": 0.25}
 
 
 def test_the_cause_is_what_came_first() -> None:

@@ -13,20 +13,16 @@ from ...agent.part import AgentPart
 from .messages import (
     BEFORE,
     BEGUN,
-    BLOCKS,
+    BLOCK,
     ENTRIES,
     FILE_BYTES,
     HAS_NO_ORDER,
     KEY,
     MOST_SEQUENCES,
-    TIMED,
-    TIMES,
     Area,
     AskText,
-    AskTime,
     ComputedDigests,
     Entries,
-    HostTime,
     ProgramText,
     RankDigests,
     Recorded,
@@ -35,8 +31,6 @@ from .messages import (
 
 TYPE_CHECKING = False  # as typing's own, without importing it: an agent's start is waited for
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from ...agent.hook_server import HookConnection
     from ...agent.part import HostAgent
     from ...wire.codec import Message
@@ -47,23 +41,19 @@ if TYPE_CHECKING:
 EVERY_S = 0.5
 _MOST_PROGRAMS, _LEAST_S = ENTRIES // 4, 0.1
 # Older entries may be overwritten: a rank makes a block and the 0 after it empty before it tells.
-_OLDEST = ENTRIES - 2 * BLOCKS[-1] - 2
-# With more times in a report, only those of every 7th program are told, or of every 91st ...
-_MOST_TIMES = 32
-_THINNER = *BLOCKS, BLOCKS[-1] * 11, BLOCKS[-1] * 11 * 17
+_OLDEST = ENTRIES - 2 * BLOCK - 2
 # Programs of a rank that not all ranks of this host have run, of which the text is sent unasked.
 _MOST_TEXTS = 2
 
 
 class SequenceReader:
-    """Reader of the entries and times of a sequence, while the rank writes it."""
+    """Reader of the entries of a sequence, while the rank writes it."""
 
     def __init__(self, area: Area) -> None:
         self.area = area
         self._number = 0  # of the last entry that was read
         self._begun = 0
         self._has_order = True
-        self._timed = 0  # number of times that were read
 
     def read(self) -> tuple[int, list[int], int] | None:
         """Return the number of the first new entry, the new entries, and the program begun.
@@ -92,23 +82,6 @@ class SequenceReader:
         while entry := entries[(number + len(programs)) % ENTRIES]:
             programs.append(entry)
         return programs
-
-    def read_times(self) -> list[tuple[int, int]]:
-        """Return the numbers of some new programs, and the times in microseconds."""
-        timed, times = self.area.head[TIMED], self.area.times
-        starts = [2 * (at % TIMES) for at in range(max(self._timed, timed - TIMES + 1), timed)]
-        self._timed = timed
-        return _thin([(times[at], times[at + 1] // 1000) for at in starts])
-
-
-def _thin(times: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
-    """Return an even selection of times, if there are many: of the same numbers for all ranks."""
-    found = list(times)
-    for every in _THINNER:
-        if len(found) <= _MOST_TIMES:
-            break
-        found = [each for each in times if (each[0] - 1) % every == 0]
-    return found
 
 
 class _Process:
@@ -149,10 +122,7 @@ class _Process:
                 packed = b"".join(program.to_bytes(4, "little") for program in programs)
                 text = b2a_base64(zlib.compress(packed, 1), newline=False).decode()
                 place = self.rank, self.number, head[KEY]
-                times = reader.read_times()
-                numbers, moments = tuple(n for n, _ in times), tuple(at for _, at in times)
-                order = not head[HAS_NO_ORDER]
-                found.append(Entries(*place, first, text, begun, order, numbers, moments))
+                found.append(Entries(*place, first, text, begun, not head[HAS_NO_ORDER]))
         return found
 
 
@@ -169,12 +139,9 @@ class RecordReports(AgentPart):
         agent.timers.append(self)
 
     def on_message(self, message: Message | Raw) -> None:
-        """Tell the launcher what time it is here, or the text of a program."""
-        if isinstance(message, AskText):
-            self._send_text(message.rank, message.identity)
-            return
-        assert isinstance(message, AskTime)
-        self.agent.link.send(HostTime(message.at, time.monotonic()))
+        """Tell the launcher the text of a program."""
+        assert isinstance(message, AskText)
+        self._send_text(message.rank, message.identity)
 
     def _send_text(self, rank: int, identity: int) -> None:
         paths = (f"{path}.{identity}" for path in self._paths.get(rank, ()))

@@ -9,10 +9,8 @@ from typing import TYPE_CHECKING
 
 from mcjax_launch.features.recorder.messages import (
     AskText,
-    AskTime,
     Digests,
     Entries,
-    HostTime,
     NotComparing,
     NotRecording,
     ProgramText,
@@ -22,7 +20,7 @@ from mcjax_launch.features.recorder.messages import (
     ReplicatedParts,
 )
 from mcjax_launch.journal import optional
-from mcjax_launch.journal.facts import CameLate, CountsDue, ProgramsCounted, ProgramsDiffer
+from mcjax_launch.journal.facts import CountsDue, ProgramsCounted, ProgramsDiffer
 from mcjax_launch.journal.programs import format_title
 from mcjax_launch.journal.rank_run import RankRun
 from mcjax_launch.journal.replicas import HeldPart
@@ -34,7 +32,7 @@ from mcjax_launch.wire.hook_messages import Program
 from mcjax_launch.wire.messages import Exited, FromHook
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Mapping
 
     from mcjax_launch.job.plan import Rank
     from mcjax_launch.transport.connection import AgentConnection
@@ -49,30 +47,6 @@ _STANDS_S, _TEXT_S = 1.0, 1.0
 _DIFFER = "the ranks have run different programs"
 # Seconds between two events with counts.
 _EVENTS_S = 9.0
-# Seconds after which a host is asked for its time again, because clocks drift.
-_CLOCK_S = 30.0
-
-
-class _Clock:
-    """Clock of a host, compared with the launcher's.
-
-    Attributes:
-        ahead_s: seconds by which it is ahead; None if unknown.
-        uncertain_s: by how much that may be wrong.
-        asked_at: when the host was last asked.
-
-    """
-
-    ahead_s: float | None = None
-    uncertain_s = math.inf
-    asked_at = -math.inf
-
-    def set(self, told: HostTime, now: float) -> None:
-        """Record an answer, unless it is much less certain than the last one."""
-        uncertain_s = (now - told.at) / 2
-        if uncertain_s <= 2 * self.uncertain_s:
-            self.ahead_s = told.now - (told.at + now) / 2
-            self.uncertain_s = uncertain_s
 
 
 class SequenceComparison(LauncherPart):
@@ -86,7 +60,6 @@ class SequenceComparison(LauncherPart):
         self._links: dict[int, AgentConnection] = {}  # by rank
         self._unseen: dict[int, str] = {}  # why a rank's programs are not known
         self._said: set[str] = set()
-        self._clocks: defaultdict[AgentConnection, _Clock] = defaultdict(_Clock)
         self._told = 0  # differences
         self._asked: dict[int, float] = {}  # when the code of a program was asked for
         # Programs of one name, and the first rank that ran each.
@@ -127,15 +100,12 @@ class SequenceComparison(LauncherPart):
                 self.launcher.console.show_detail(line)
             case RankDigests(rank, process, digests):
                 self._add_digests(rank, process, digests, now)
-            case HostTime() as told:
-                self._clocks[link].set(told, now)
             case ProgramText(_, identity, text):
                 self._sequences.texts[identity] = _decompress(text).decode("utf-8", "replace")
             case Recorded(sequences):
-                ahead_s = self._ask_time(link, now) if self.launcher.job.is_looked_at else None
                 for entries in sequences:
                     self._links[entries.rank] = link
-                    self._record(entries, ahead_s, now)
+                    self._record(entries, now)
                 self._report_counts(now)
         self._look(now)
 
@@ -156,17 +126,7 @@ class SequenceComparison(LauncherPart):
         if now >= self._look_at:
             self._look(now)
 
-    def _ask_time(self, link: "AgentConnection", now: float) -> float | None:
-        """Return by how much a host's clock is ahead, None if unknown; ask now and then."""
-        if len(self.launcher.links) == 1:
-            return 0.0
-        clock = self._clocks[link]
-        if now >= clock.asked_at + _CLOCK_S:
-            clock.asked_at = now
-            link.send(AskTime(now))
-        return clock.ahead_s
-
-    def _record(self, entries: Entries, ahead_s: float | None, now: float) -> None:
+    def _record(self, entries: Entries, now: float) -> None:
         described = self._meshes.get(entries.key)
         if described is None:
             return
@@ -179,22 +139,8 @@ class SequenceComparison(LauncherPart):
         mesh.has_order = mesh.has_order and entries.has_order
         programs = _unpack(entries.programs)
         mesh.add(entries.rank, entries.first, programs, entries.begun, now)
-        if ahead_s is not None:
-            self._record_times(mesh, entries.rank, _list_times(entries, programs, ahead_s), now)
         total = self._sequences.count(entries.rank)
         self.launcher.journal.append(ProgramsCounted(entries.rank, total))
-
-    def _record_times(
-        self, mesh: MeshSequence, rank: int, times: "Iterable[tuple[int, int, float]]", now: float
-    ) -> None:
-        """Record when a rank came to programs, and report ranks that come late."""
-        arrivals = mesh.arrivals
-        uncertain_s = sorted(clock.uncertain_s for clock in self._clocks.values())
-        arrivals.uncertain_s = sum(uncertain_s[-2:])
-        known = len(arrivals.slow)
-        arrivals.add(rank, times)
-        if len(arrivals.slow) > known:
-            self._explain(CameLate())
 
     # --- values ---
 
@@ -266,11 +212,8 @@ class SequenceComparison(LauncherPart):
         if self.launcher.job.verify_spmd:
             self._end_job()
         else:
-            self._explain(ProgramsDiffer())
-
-    def _explain(self, fact: CameLate | ProgramsDiffer) -> None:
-        self.launcher.parts.load_explanations()  # which read it
-        self.launcher.journal.append(fact)
+            self.launcher.parts.load_explanations()  # which read it
+            self.launcher.journal.append(ProgramsDiffer())
 
     def _end_job(self) -> None:
         """End the job for its differences, or add what has become known to the reason."""
@@ -340,16 +283,6 @@ def _has_ended(run: RankRun, now: float) -> bool:
         return False
     left_at = run.membership.leaving_at
     return run.status == 0 or (left_at is not None and now >= left_at + _LAST_S)
-
-
-def _list_times(
-    entries: Entries, programs: "array[int]", ahead_s: float
-) -> "Iterator[tuple[int, int, float]]":
-    """Yield number, identity (0 if unknown) and time of each timed program."""
-    for number, at_us in zip(entries.timed, entries.times, strict=False):
-        at = number - entries.first
-        known = 0 <= at < len(programs)
-        yield number, programs[at] if known else 0, at_us / 1e6 - ahead_s
 
 
 def _unpack(text: str) -> "array[int]":

@@ -6,8 +6,7 @@ numbered from 1. An entry is a program's identity, never 0; the entry after the 
 program enters when JAX's call has returned: beside the ring stands the one that JAX's Python code
 is about to launch.
 
-A sequence is written in blocks of some length. The time at which a block's first program is run is
-recorded in another ring.
+A sequence is written in blocks, each of which is made empty before it is begun.
 """
 
 from __future__ import annotations
@@ -23,13 +22,9 @@ if TYPE_CHECKING:
 #: Sequences in a file, and bits of a program's identity.
 MOST_SEQUENCES = 16
 IDENTITY_BITS = 30  # Python is fastest with such numbers
-#: Lengths of blocks, from the one for the slowest programs on. Each divides the next, so that ranks
-#: with other lengths record times of the same programs; loops have seldom so many programs.
-BLOCKS = 1, 7, 91
-#: Entries of 4 bytes in each ring; a multiple of all lengths of blocks.
-ENTRIES = BLOCKS[-1] * 180
-#: Times in each ring, of 16 bytes: a program's number, and time.monotonic_ns().
-TIMES = 256
+#: Entries in a block, and entries of 4 bytes in each ring.
+BLOCK = 91
+ENTRIES = BLOCK * 180
 
 
 class Area:
@@ -41,25 +36,24 @@ class Area:
 
     Attributes:
         head: words; see `KEY`.
-        times, entries: the rings.
+        entries: the ring.
 
     """
 
     def __init__(self, words: memoryview, index: int) -> None:
         own = words[_AREA * index : _AREA * (index + 1)]
         self.head = own[:_HEAD]
-        self.times = own[_HEAD : _HEAD + 2 * TIMES]
-        self.entries = own[_HEAD + 2 * TIMES :].cast("B").cast("I")
+        self.entries = own[_HEAD:].cast("B").cast("I")
 
 
-# Words of an area's head, of which five are used: see `KEY` and the other indices.
+# Words of an area's head, of which four are used: see `KEY` and the other indices.
 _HEAD = 8
-_AREA = _HEAD + 2 * TIMES + ENTRIES // 2
+_AREA = _HEAD + ENTRIES // 2
 FILE_BYTES = 8 * MOST_SEQUENCES * _AREA
 #: Indices of words in an area's head: the key, 0 if the area is unused; 1 if the order of programs
-#: says nothing; the number of the last program before the latest block; the number of times; the
-#: program that is about to be launched, else 0.
-KEY, HAS_NO_ORDER, BEFORE, TIMED, BEGUN = range(5)
+#: says nothing; the number of the last program before the latest block; the program that is about
+#: to be launched, else 0.
+KEY, HAS_NO_ORDER, BEFORE, BEGUN = range(4)
 
 
 class Recording(HookMessage):
@@ -171,8 +165,6 @@ class Entries(Nested):
         programs: identities of the programs, 4 bytes each, compressed, in base64.
         begun: identity of the program that is about to be launched next; 0 if unknown.
         has_order: False if threads write the sequence at the same time: its order says nothing.
-        timed: numbers of some of the programs.
-        times: time at which each of these was run, in microseconds of the host's time.monotonic().
 
     """
 
@@ -183,8 +175,6 @@ class Entries(Nested):
     programs: str
     begun: int = 0
     has_order: bool = True
-    timed: tuple[int, ...] = ()
-    times: tuple[int, ...] = ()
 
 
 class Recorded(ToLauncher):
@@ -196,19 +186,6 @@ class Recorded(ToLauncher):
     def about(self) -> Iterable[int]:
         """Ranks that the message is about."""
         return {entries.rank for entries in self.sequences}
-
-
-class AskTime(ToAgent):
-    """Question for the time on the host, answered by HostTime; `at` returns with the answer."""
-
-    at: float
-
-
-class HostTime(ToLauncher):
-    """Answer to AskTime: time.monotonic() on the host."""
-
-    at: float
-    now: float
 
 
 class AskText(ToAgent):

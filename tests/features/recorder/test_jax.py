@@ -141,43 +141,6 @@ def test_rank_that_has_ended_without_a_program_of_the_others_is_named(jobs: Jobs
     assert "; the job can never go on\nhint: the ranks do not take the same number" in ended.report
 
 
-UNEVEN = """
-import sys, time
-import jax
-import jax.numpy as jnp
-from jax.sharding import NamedSharding, PartitionSpec
-
-jax.distributed.initialize()
-mesh = jax.make_mesh((jax.device_count(),), ("x",))
-sharding = NamedSharding(mesh, PartitionSpec("x"))
-rows = 100_000  # JAX runs smaller programs within the call, so that all ranks end it together
-x = jax.make_array_from_callback((3, rows), sharding, lambda index: jnp.ones((1, rows)))
-step = jax.jit(lambda x: x - 0.01 * x.sum())
-loss = jax.jit(lambda x: (x * x).sum())
-for _ in range(140):
-    time.sleep(0.02 + 0.06 * (str(jax.process_index()) in sys.argv[1:]))
-    x = step(x)
-    float(loss(x))
-"""
-
-
-@pytest.mark.parametrize("slow", [["1"], ["0", "1", "2"]], ids=["one", "all"])
-def test_slow_rank_is_named_during_the_run_and_at_the_end(
-    slow: list[str], jobs: Jobs, tmp_path: Path
-) -> None:
-    (tmp_path / "train.py").write_text(UNEVEN)
-    options = ["-n", 3, "-d", 1, "--report", "run.json", "train.py", *slow]
-    ended = jobs.run(*options, cwd=tmp_path)
-    named = [line for line in ended.stderr.splitlines() if " came late to " in line]
-    found = json.loads((tmp_path / "run.json").read_text())["attempts"][0]["slow"]
-    assert [entry["rank"] for entry in found] == ([1] if slow == ["1"] else [])
-    assert ended.status == 0
-    assert len(named) == 2 * len(found), ended.stderr
-    for line in named:
-        words = r"mcjax-launch: rank 1 came late to \d+ % of \d+ runs of jit\(_lambda\) "
-        assert re.match(rf"{words}at train.py:\d+, by \d+ ms: the others waited ", line)
-
-
 # What differs in the last of three ranks; in one program, from which launch on.
 _W, _SMALL = r"argument params\['w'\]", r"argument params\['small'\]"
 REPLICAS = {

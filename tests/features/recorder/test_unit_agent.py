@@ -1,8 +1,7 @@
-"""Reading of a ring of programs, and their times, while a rank writes it."""
+"""Reading of a ring of programs while a rank writes it."""
 
 import copy
 import random
-import time
 import zlib
 from binascii import a2b_base64
 from pathlib import Path
@@ -14,7 +13,6 @@ import pytest
 from mcjax_launch.features.recorder.agent import RecordReports, SequenceReader
 from mcjax_launch.features.recorder.hook.sequences import Sequence, SequenceFile
 from mcjax_launch.features.recorder.messages import (
-    BLOCKS,
     ENTRIES,
     FILE_BYTES,
     HAS_NO_ORDER,
@@ -137,40 +135,6 @@ def test_reader_follows_over_all_blocks(seed: int) -> None:
             assert found[0] == len(seen) + 1
             seen += found[1]
             assert seen == ran
-
-
-def run(monkeypatch: pytest.MonkeyPatch, programs: int, every_s: float) -> list[tuple[int, int]]:
-    """Return the times of programs, as the agent reads them once a second."""
-    now_ns, read_at, times = 0, 0, list[tuple[int, int]]()
-    monkeypatch.setattr(time, "monotonic_ns", lambda: now_ns)
-    sequence, reader = make_pair()
-    for _ in range(programs):
-        now_ns += round(every_s * 1e9)
-        sequence.record(1)
-        if now_ns >= read_at + 1e9:
-            read_at = now_ns
-            times += reader.read_times()
-    return times
-
-
-def test_slow_programs_are_all_timed(monkeypatch: pytest.MonkeyPatch) -> None:
-    times = run(monkeypatch, 50, every_s=0.5)
-    assert times == [(number, number * 500_000) for number in range(1, 51)]
-
-
-@pytest.mark.parametrize(("every_s", "block"), [(0.005, BLOCKS[1]), (0.0001, BLOCKS[2])])
-def test_of_fast_programs_the_same_ones_are_timed_in_all_ranks(
-    monkeypatch: pytest.MonkeyPatch, every_s: float, block: int
-) -> None:
-    """A few a second, also if ranks are not equally fast."""
-    second = round(1 / every_s)
-    times = run(monkeypatch, 10 * second, every_s)
-    later = [each for each in times if each[0] > 2 * second]
-    assert 8 * 2 <= len(later) <= 8 * 32
-    assert all((number - 1) % block == 0 for number, _ in later)
-    assert all(at == round(number * every_s * 1e6) for number, at in later)
-    others = run(monkeypatch, 10 * second, every_s * 1.3)
-    assert len({number for number, _ in later} & {number for number, _ in others}) > 30
 
 
 class Clock:

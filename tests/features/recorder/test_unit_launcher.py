@@ -14,15 +14,13 @@ from records import journal_of, run_of, say
 from mcjax_launch.features.recorder.launcher import SequenceComparison
 from mcjax_launch.features.recorder.messages import (
     AskText,
-    AskTime,
     Entries,
-    HostTime,
     NotRecording,
     ProgramText,
     Recorded,
     RecordedSequence,
 )
-from mcjax_launch.journal.facts import CameLate, CountsDue, ProgramsDiffer
+from mcjax_launch.journal.facts import CountsDue, ProgramsDiffer
 from mcjax_launch.journal.stop_reasons import interrupted
 from mcjax_launch.wire.hook_messages import Leaving, Program
 from mcjax_launch.wire.messages import FromHook
@@ -61,9 +59,6 @@ class Job:
             self.part.on_from_hook(FromHook(0, program), NOW)
 
     def on_programs_differ(self, fact: ProgramsDiffer, at: float) -> None:
-        self.facts.append(fact)
-
-    def on_came_late(self, fact: CameLate, at: float) -> None:
         self.facts.append(fact)
 
     def on_counts_due(self, fact: CountsDue, at: float) -> None:
@@ -180,39 +175,3 @@ def test_counts_of_programs_are_reported_now_and_then() -> None:
     job.launcher.events.is_read = False
     job.ran(0, "f", NOW + 80)
     assert len(job.events) == 3
-
-
-def ask(job: Job, link: int, *, ahead_s: float, takes_s: float, now: float = NOW) -> None:
-    """Ask a host for its time, and let it answer within so many seconds."""
-    job.ran(link, "f", now, link)
-    asked = job.links[link].sent[-1]
-    assert asked == AskTime(now)
-    answer = HostTime(now, now + takes_s / 2 + ahead_s)
-    job.part.on_message(job.link(link), answer, now + takes_s)
-
-
-def test_times_of_hosts_are_as_uncertain_as_their_answers_took() -> None:
-    job = Job(3, hosts=3)
-    for link, takes_s in enumerate((0.2, 0.02, 0.1)):
-        ask(job, link, ahead_s=5.0, takes_s=takes_s)
-    job.ran(0, "f", NOW + 1, timed=(2,), times=(int((NOW + 6) * 1e6),))
-    [mesh] = job.part._sequences.meshes.values()
-    arrivals = mesh.arrivals
-    assert arrivals.uncertain_s == pytest.approx(0.1 + 0.05)  # those of two hosts
-    assert arrivals._pending[2][0] == pytest.approx(NOW + 1)
-    assert len(job.links[0].sent) == 1
-
-
-def test_late_answer_does_not_replace_a_better_one() -> None:
-    job = Job(2, hosts=2)
-    ask(job, 0, ahead_s=5.0, takes_s=0.1)
-    clock = job.part._clocks[job.link(0)]
-    for number, (takes_s, ahead_s) in enumerate(((0.3, 5.0), (0.2, 6.0)), 1):  # it drifts
-        ask(job, 0, ahead_s=6.0, takes_s=takes_s, now=NOW + 31 * number)
-        assert clock.ahead_s == pytest.approx(ahead_s)
-
-
-def test_clocks_of_one_host_are_not_asked_for() -> None:
-    job = Job(2)
-    job.ran(0, "f")
-    assert job.links[0].sent == []

@@ -5,21 +5,18 @@ from __future__ import annotations
 import mmap
 import os
 import threading
-import time
 import zlib
 from operator import length_hint
 
 from ..messages import (
     BEFORE,
     BEGUN,
-    BLOCKS,
+    BLOCK,
     ENTRIES,
     FILE_BYTES,
     HAS_NO_ORDER,
     KEY,
     MOST_SEQUENCES,
-    TIMED,
-    TIMES,
     Area,
     NotRecording,
     RecordedSequence,
@@ -31,10 +28,7 @@ if TYPE_CHECKING:
 
     Mesh = tuple[str, tuple[int, ...] | None, tuple[int, ...] | None]
 
-# Blocks are made longer if there would be more than so many a second, as judged so often.
-_MOST_PER_S = 100
-_JUDGED_NS = 500_000_000
-_ZEROS = memoryview(bytes(4 * BLOCKS[-1])).cast("I")
+_ZEROS = memoryview(bytes(4 * BLOCK)).cast("I")
 
 
 class Sequence:
@@ -55,7 +49,7 @@ class Sequence:
 
     __slots__ = (
         *("index", "key", "positions", "ring", "thread"),
-        *("_area", "_entrance", "_judged", "_length", "_until"),
+        *("_area", "_entrance", "_until"),
     )
 
     def __init__(self, index: int, area: Area) -> None:
@@ -66,8 +60,6 @@ class Sequence:
         self._area = area
         self._entrance = threading.Lock()
         self._until = 0  # number of the last program in the block
-        self._length = BLOCKS[0]  # of whole blocks; and number and time when it was judged
-        self._judged = 0, time.monotonic_ns()
         self.positions = iter(range(0))
 
     @property
@@ -96,37 +88,22 @@ class Sequence:
         return not self._area.head[HAS_NO_ORDER]
 
     def begin_block(self, entry: int) -> None:
-        """Begin a block with an entry, and record the time."""
+        """Begin a block with an entry."""
         with self._entrance:
             position = next(self.positions, None)
             if position is not None:  # another thread has begun it
                 self.ring[position] = entry
                 return
-            now, before = time.monotonic_ns(), self._until
-            length = self._choose_length(before, now)
-            length -= before % length
+            before = self._until
             begin = before % ENTRIES
-            end = begin + length
+            end = begin + BLOCK
             self.ring[end % ENTRIES] = 0
-            self.ring[begin:end] = _ZEROS[:length]
-            self._until = before + length
+            self.ring[begin:end] = _ZEROS
+            self._until = before + BLOCK
             positions = iter(range(begin, end))
             self.ring[next(positions)] = entry
             self.positions = positions
-            head, times = self._area.head, self._area.times
-            count = head[TIMED]
-            at = 2 * (count % TIMES)
-            times[at], times[at + 1] = before + 1, now
-            head[TIMED], head[BEFORE] = count + 1, before
-
-    def _choose_length(self, before: int, now: int) -> int:
-        """Return the length of whole blocks: long if programs come fast."""
-        ran, elapsed_ns = before - self._judged[0], now - self._judged[1]
-        if elapsed_ns >= _JUDGED_NS:
-            self._judged = before, now
-            most = _MOST_PER_S * elapsed_ns / 1e9
-            self._length = next((each for each in BLOCKS if ran <= most * each), BLOCKS[-1])
-        return self._length
+            self._area.head[BEFORE] = before
 
 
 class SequenceFile:
