@@ -208,7 +208,6 @@ CAPABILITIES = (
             "explain/findings/collectives.py",
             "explain/findings/absent.py",
             "agent/stacks.py",
-            "agent/native_stacks.py",
             "launcher/stack_*.py",
         ),
         r"stacks?|snapshot|picture",

@@ -23,7 +23,6 @@ from .gpu_watch import GpuWatch
 from .hook_server import HookServer, WrappedPrograms
 from .launcher_link import LauncherLink
 from .leftovers import Leftovers, is_tracker
-from .native_stacks import NativeDump
 from .part import HostChanges, RankStarter
 from .stacks import StackDump
 from .staging import Staging
@@ -112,7 +111,7 @@ class Agent:
             self._on_hook_message,
             self._on_hook_loss,
         )
-        self._stacks = StackDump(self._send_stacks, NativeDump(loop, self.link.send))
+        self._stacks = StackDump(self._send_stacks)
         self._memory: OutOfMemory | None = None
         gpus = GpuWatch(loop, hook_folder)
         self._usage = UsageSampler(self._map_pids_to_ranks, self.link.send, gpus)
@@ -146,7 +145,7 @@ class Agent:
         signals = Signals((signal.SIGCHLD, *ENDING))
         self.loop.watch(signals.fd, READ, lambda ready: self._read_signals(signals.read()))
         self.link.open()
-        self.timers += (self, self._stacks, self._stacks.native, self._usage, self.link)
+        self.timers += (self, self._stacks, self._usage, self.link)
         while not self._try_finish():
             self.loop.run_once(self.timers)
 
@@ -501,7 +500,6 @@ class Agent:
         return {**self.pids, **self.starter.placeholder_pids}
 
     def _request_stacks(self, request: messages.RequestStacks) -> None:
-        self._stacks.native.is_wanted |= request.native
         sources = [*self.hooks.list_stack_sources(), *self.starter.list_stack_sources()]
         self._stacks.begin(sources, time.monotonic(), all_threads=request.all_threads)
 
@@ -516,7 +514,7 @@ class Agent:
             state = system.describe(pid) + (f", and {why}" if why else "")
             importing = pid not in self.pids
             self.link.send(messages.Stacks(rank, pid, "", state=state, importing=importing))
-        self._stacks.native.complete(self.pids)
+        self.link.send(messages.StacksComplete())
 
     # --- effects ---
 

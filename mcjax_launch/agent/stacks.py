@@ -13,8 +13,6 @@ TYPE_CHECKING = False  # as typing's own, without importing it: an agent's start
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
-    from .native_stacks import NativeDump
-
 _MOST_STACKS = 1 << 20
 # Seconds for an answer: a process may be stopped, wait for the disk, or hold Python's lock.
 _SLOWEST_S = 2.0
@@ -87,14 +85,10 @@ class StackDump:
 
     Args:
         on_complete: called once, with a Stacks message for each process that has sent stacks.
-        native: dump of native stacks, which may follow.
 
     """
 
-    def __init__(
-        self, on_complete: Callable[[Iterable[messages.Stacks]], None], native: NativeDump
-    ) -> None:
-        self.native = native
+    def __init__(self, on_complete: Callable[[Iterable[messages.Stacks]], None]) -> None:
         self._on_complete = on_complete
         self._asked: Sequence[StackSource] = ()
         self._all_threads = False

@@ -25,7 +25,6 @@ if TYPE_CHECKING:
         Exited,
         FromHook,
         Leftover,
-        NativeStacks,
         Started,
         Usage,
     )
@@ -104,7 +103,6 @@ class RunState(Changing):
         idle_since: value of `activity.active_at` at `stop_at`.
         picture: where the ranks were when nothing moved, or when a limit was reached; else "".
         stacks: lines with the ranks' stacks when a limit was reached, as they were printed.
-        native_stacks: lines with the ranks' native stacks when a limit was reached.
         kernel_log: lines of the hosts' kernel logs on memory and GPUs, each with its host.
         unkillable: descriptions of processes that could not be killed.
         leftovers: processes that were ended because they had outlived ranks that ended well.
@@ -138,7 +136,6 @@ class RunState(Changing):
     idle_since: float | None = None
     picture: str = ""
     stacks: tuple[str, ...] = ()
-    native_stacks: list[str] = field(default_factory=list)
     kernel_log: list[str] = field(default_factory=list)
     unkillable: list[str] = field(default_factory=list)
     leftovers: list[Leftover] = field(default_factory=list)
@@ -368,11 +365,6 @@ class RunState(Changing):
         self.unkillable += gone.bye.unkillable
         self.leftovers += gone.bye.leftovers
         self.kernel_log += [f"{gone.host}: {line}" for line in gone.bye.kernel_log]
-
-    def on_native_stacks(self, native: NativeStacks, at: float) -> None:
-        """Keep the native stacks of a rank's process."""
-        where = f"{self.ranks[native.rank].host}, pid {native.pid}"
-        self.native_stacks += [f"rank {native.rank} on {where}:", *native.text.splitlines()]
 
     def on_stacks_shown(self, shown: facts.StacksShown, at: float) -> None:
         """Keep the stacks that the user has seen."""

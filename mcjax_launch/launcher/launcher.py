@@ -159,7 +159,6 @@ class Launcher:
             messages.Exited: reports.on_exit,
             messages.Stacks: self.stacks.record_stacks,
             messages.StacksComplete: self.stacks.record_stacks,
-            messages.NativeStacks: lambda link, native: self.journal.append(native),
             # end, gone
             messages.Ending: self._on_agent_stop,
             messages.InternalError: self._on_agent_bug,

@@ -31,8 +31,8 @@ class StackDisplay:
             before_stop: True to ask for all threads; then the stop policy ends the job.
 
         """
-        launcher, native = self._launcher, before_stop and self._launcher.job.record
-        launcher.stacks.request(launcher.links, self._show, all_threads=before_stop, native=native)
+        launcher = self._launcher
+        launcher.stacks.request(launcher.links, self._show, all_threads=before_stop)
 
     def _show(self, stacks: list[Stack]) -> None:
         launcher = self._launcher

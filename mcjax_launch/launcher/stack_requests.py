@@ -13,8 +13,6 @@ if TYPE_CHECKING:
     OnComplete = Callable[[list[Stack]], None]
 
 _MOST_S = 4.0
-# Seconds more for native stacks; the agents take less.
-_MOST_NATIVE_S = 13.0
 
 
 def select_rank_stacks(stacks: "Sequence[Stack]") -> "list[Stack]":
@@ -27,7 +25,6 @@ class _Request(NamedTuple):
 
     on_complete: "OnComplete"
     all_threads: bool
-    native: bool
 
 
 class StackRequests:
@@ -51,7 +48,6 @@ class StackRequests:
         on_complete: "OnComplete",
         *,
         all_threads: bool = False,
-        native: bool = False,
     ) -> None:
         """Ask all agents for stacks, after earlier requests; do nothing if an equal request waits.
 
@@ -59,10 +55,9 @@ class StackRequests:
             links: the links to the agents.
             on_complete: function called with the stacks.
             all_threads: True to ask for all threads although the main thread runs.
-            native: True to let hosts send native stacks too, which stop the ranks meanwhile.
 
         """
-        request = _Request(on_complete, all_threads, native)
+        request = _Request(on_complete, all_threads)
         if request not in self._requests:
             self._requests.append(request)
             self._links = tuple(links)
@@ -71,11 +66,11 @@ class StackRequests:
 
     def _begin(self) -> None:
         request = self._requests[0]
-        self.deadline = time.monotonic() + _MOST_S + _MOST_NATIVE_S * request.native
+        self.deadline = time.monotonic() + _MOST_S
         self._stacks = []
         self._asked = {link for link in self._links if link.greeted and not link.ended}
         for link in self._asked:
-            link.send(messages.RequestStacks(request.all_threads, request.native))
+            link.send(messages.RequestStacks(request.all_threads))
 
     def record_stacks(
         self, link: AgentConnection, stacks: messages.Stacks | messages.StacksComplete

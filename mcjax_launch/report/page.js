@@ -288,8 +288,7 @@ function showStacks(status) {
   $("stood").querySelector("pre").replaceChildren(...lines.flatMap(line =>
     [kind(line) ? el("span", {class: kind(line)}, line) : line, "\n"]));
   const preview = attempt && attempt.preview;
-  for (const [id, lines] of [["native", attempt && attempt.native_stacks],
-    ["kernel", attempt && attempt.kernel_log], ["preview", preview && preview.lines]]) {
+  for (const [id, lines] of [["kernel", attempt && attempt.kernel_log], ["preview", preview && preview.lines]]) {
     const text = (lines || []).join("\n");
     $(id).hidden = !text;
     $(id).querySelector("pre").textContent = text;

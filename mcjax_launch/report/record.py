@@ -112,7 +112,6 @@ def make_attempt_record(ended: Attempt, began_at: float) -> Json:
         "divergence_sides": _list_sides(state),
         "values": _make_values(state),
         "stacks": list(state.stacks),
-        "native_stacks": list(state.native_stacks),
         "kernel_log": list(state.kernel_log),
         "preview": state.preview,
         "idle_since_s": _compute_seconds_since(state.began_at, state.idle_since),

@@ -251,11 +251,9 @@ class RequestStacks(ToAgent):
     """Request for the Python stacks of all ranks: answered by Stacks and StacksComplete.
 
     `all_threads` is True to ask for all threads although the main thread runs.
-    `native` is True to send NativeStacks too, if the host has a tool for that.
     """
 
     all_threads: bool
-    native: bool = False
 
 
 class RequestUsage(ToAgent):
@@ -550,14 +548,6 @@ class Stacks(ToLauncher):
     helper: bool = False
     importing: bool = False
     others: str = ""
-
-
-class NativeStacks(ToLauncher):
-    """Native stacks of a rank's process, as a tool has printed them."""
-
-    rank: int
-    pid: int
-    text: str
 
 
 class StacksComplete(ToLauncher):

@@ -15,7 +15,6 @@ from jobs import eventually
 
 import mcjax_launch
 from mcjax_launch.agent.hook_server import HookConnection, HookServer
-from mcjax_launch.agent.native_stacks import NativeDump
 from mcjax_launch.agent.stacks import StackDump
 from mcjax_launch.hook.agent_link import AgentLink
 from mcjax_launch.machine.loop import Loop
@@ -93,7 +92,7 @@ class Server:
     def collect(self) -> Stacks:
         """Collect the stacks of rank 1's process as an agent does, again if it is starved."""
         collected: list[Stacks] = []
-        dump = StackDump(collected.extend, NativeDump(Loop(), lambda message: None))
+        dump = StackDump(collected.extend)
         while not collected:
             self.read()
             [hook] = self.hooks.list_stack_sources()  # none has ended

@@ -106,7 +106,7 @@ def test_record_holds_times_and_usage_of_a_rank() -> None:
             "report": ["rank 0 failed: ValueError: x", "more"],
         },
         **{key: [] for key in ("divergence", "divergence_sides", "waits", "leftovers")},
-        **{key: [] for key in ("stacks", "native_stacks", "kernel_log")},
+        **{key: [] for key in ("stacks", "kernel_log")},
         "idle_since_s": None,
         "preview": None,
         "values": None,

@@ -5,9 +5,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-from mcjax_launch.agent.native_stacks import NativeDump
 from mcjax_launch.agent.stacks import StackDump, select_main_thread, waits_for_a_thread
-from mcjax_launch.machine.loop import Loop
 from mcjax_launch.wire.messages import Stacks
 from mcjax_launch.wire.source_lines import MAIN_THREAD
 
@@ -33,7 +31,7 @@ def process(
 class Dumped:
     def __init__(self, *processes: SimpleNamespace, all_threads: bool = False) -> None:
         self.stacks: list[Stacks] | None = None
-        self.dump = StackDump(self._complete, NativeDump(Loop(), lambda message: None))
+        self.dump = StackDump(self._complete)
         self.dump.begin(processes, BEGAN, all_threads=all_threads)  # type: ignore[arg-type]
 
     def _complete(self, stacks: Iterable[Stacks]) -> None:
