@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from mcjax_launch.explain.snapshots import (
     Frame,
+    Thread,
     find_awaited_at_end,
     find_user_call,
     format_place,
@@ -56,12 +57,14 @@ class Place(Value):
     Args:
         verb: what the rank does, of `_PLURALS`.
         where: the rest of the words.
+        handled: the exception that the rank is handling, with its place; "" if there is none.
         programs: what is known of its programs over several processes; "" if nothing is.
 
     """
 
     verb: str
     where: str
+    handled: str = ""
     programs: str = ""
 
     @property
@@ -70,20 +73,31 @@ class Place(Value):
         return self.verb == "waits"
 
     @property
+    def is_regular(self) -> bool:
+        """True if the rank waits in JAX, but not in clearing up after an exception."""
+        return self.waits and not self.handled
+
+    @property
     def unnumbered(self) -> Place:
         """The same place without the number of programs."""
-        return Place(self.verb, self.where)
+        return self.copy_with(programs="")
 
     @property
     def late_position(self) -> str:
         """The place in words that follow "was"; "" if it is no place."""
         if self.verb == "compiles":
             return f"compiling {self.where}"
-        return self.where if self.verb in ("is", "waits") else ""
+        handling = f", handling {self.handled}" if self.handled else ""
+        return self.where + handling if self.verb in ("is", "waits") else ""
 
-    def inflect(self, ranks: Sequence[int]) -> str:
-        """Return the verb for these ranks."""
-        return self.verb if len(ranks) == 1 else _PLURALS[self.verb]
+    def format(self, ranks: Sequence[int], for_whom: str = "") -> str:
+        """Return words that follow the name of these ranks, such as "wait for it in step"."""
+        several = len(ranks) > 1
+        does = f"{_PLURALS[self.verb] if several else self.verb}{for_whom} {self.where}"
+        if not self.handled:
+            return does
+        place = f", {self.where}" if self.verb == "is" else f" and {does}"
+        return f"{'are' if several else 'is'} handling {self.handled}{place}"
 
     def format_programs(self) -> str:
         """Return what is known of the programs, to append to the place."""
@@ -122,8 +136,8 @@ class Picture(Value):
 
     @property
     def late(self) -> tuple[int, ...]:
-        """The ranks that do not wait, if others wait."""
-        late = tuple(rank for rank, place in self.places.items() if not place.waits)
+        """The ranks that do not wait, or are handling an exception, if others wait."""
+        late = tuple(rank for rank, place in self.places.items() if not place.is_regular)
         return late if len(late) < len(self.places) else ()
 
     def format_lines(self, now: float) -> list[str]:
@@ -134,8 +148,8 @@ class Picture(Value):
         shown += groups[_MOST_LINES - 1 :][-1:]
         width = max(len(name) for *_, name in shown)
         for place, ranks, name in shown:
-            verb = "" if place.verb == "is" else f"{place.inflect(ranks)} "
-            lines.append(f"  {name:<{width}} {verb}{place.where}{place.format_programs()}")
+            words = place.format(ranks).removeprefix("is ").removeprefix("are ")
+            lines.append(f"  {name:<{width}} {words}{place.format_programs()}")
         if left:
             many = format_count(sum(len(ranks) for _, ranks, _ in left), "rank")
             lines.insert(-1, f"  {many} at {format_count(len(left), 'other place')}")
@@ -147,14 +161,14 @@ class Picture(Value):
         groups = self._group({rank: place.unnumbered for rank, place in self.places.items()})
         if len(groups) == 1 and len(self.places) > 1:
             place, ranks, _ = groups[0]
-            return f"{format_all_ranks(len(ranks))} {place.inflect(ranks)} {place.where}"
+            return f"{format_all_ranks(len(ranks))} {place.format(ranks)}"
         for_whom = (" for them" if len(self.late) > 1 else " for it") if self.late else ""
         late, waiting = [], []
         for place, ranks, name in groups:
-            if place.waits:
-                waiting.append(f"{name} {place.inflect(ranks)}{for_whom} {place.where}")
+            if place.is_regular:
+                waiting.append(f"{name} {place.format(ranks, for_whom)}")
             else:
-                late.append(f"{name} {place.inflect(ranks)} {place.where}")
+                late.append(f"{name} {place.format(ranks)}")
         return "; ".join([*_shorten(late), *_shorten(waiting)])
 
     def _group(self, places: Mapping[int, Place]) -> list[_Group]:
@@ -225,23 +239,16 @@ def find_place(run: RankRun, stack: Stack | None) -> Place:
 
 def find_last_place(run: RankRun, stack: Stack | None) -> Place:
     """Return where a rank is, or was, with the exception that it is handling."""
-    place, handled = _find_place(run, stack), _find_handled(stack)
-    return place.copy_with(where=f"{place.where}, handling {handled}") if handled else place
+    main, others = _select_threads(stack)
+    handled = next((thread.handled for thread in (main, *others) if thread.handled), "")
+    return _find_place(run, stack, main, others).copy_with(handled=handled)
 
 
-def _find_handled(stack: Stack | None) -> str:
-    """Return the exception that the main thread is handling, and its place; "" if none."""
-    for line in stack.text.splitlines() if stack is not None else ():
-        if line.startswith(source_lines.HANDLING):
-            return line.removeprefix(source_lines.HANDLING)
-        if line.startswith("Thread "):
-            break
-    return ""
-
-
-def _find_place(run: RankRun, stack: Stack | None) -> Place:
-    """Return what is known of a rank's stage, and of its stack."""
-    frames, threads = _select_threads(stack)
+def _find_place(
+    run: RankRun, stack: Stack | None, main: Thread, others: Sequence[Thread]
+) -> Place:
+    """Return what is known of a rank's stage, and of its threads."""
+    frames, threads = main.frames, [thread.frames for thread in others]
     here = _describe_position(run, frames, threads)
     match run.stage:
         case Stage.JOINING:
@@ -272,13 +279,12 @@ def _find_place(run: RankRun, stack: Stack | None) -> Place:
     return Place("is", here)
 
 
-def _select_threads(
-    stack: Stack | None,
-) -> tuple[tuple[Frame, ...], list[tuple[Frame, ...]]]:
-    """Return the calls of the main thread, of threads for which it may wait, and of callbacks."""
-    main, *others = (parse_threads(stack.text) if stack is not None else None) or [()]
-    waits = bool(main) and source_lines.waits_for_a_thread(main[0].file, main[0].source)
-    chosen = [thread for thread in others if waits or _is_callback(thread)]
+def _select_threads(stack: Stack | None) -> tuple[Thread, list[Thread]]:
+    """Return the main thread, and the threads for which it may wait, and of callbacks."""
+    main, *others = (parse_threads(stack.text) if stack is not None else None) or [Thread()]
+    innermost = main.frames[:1]
+    waits = any(source_lines.waits_for_a_thread(call.file, call.source) for call in innermost)
+    chosen = [thread for thread in others if waits or _is_callback(thread.frames)]
     return main, chosen or (parse_threads(stack.others) if stack is not None else [])
 
 

@@ -47,6 +47,7 @@ class Rule(Value):
 
 RULES = (
     Rule("importing.under_way", LIMIT),
+    Rule("errors.failed_clean_up", DEATH),
     Rule("collectives.different_collectives", DEATH),
     Rule("collectives.different_barriers", DEATH),
     Rule("alone.second_process", DEATH),

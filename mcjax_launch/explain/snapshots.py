@@ -45,23 +45,33 @@ class Frame(Value):
         return f"{file}:{self.line} in {self.name}" + (f": {self.source}" if self.source else "")
 
 
-def parse_threads(text: str) -> list[tuple[Frame, ...]]:
-    """Parse a dump into the stacks of its threads, the current (usually the main) thread first."""
+class Thread(Value):
+    """A thread: its calls, innermost first, and the exception that it is handling; "" for none."""
+
+    frames: tuple[Frame, ...] = ()
+    handled: str = ""
+
+
+def parse_threads(text: str) -> list[Thread]:
+    """Parse a dump into its threads, the current (usually the main) thread first."""
     stacks: list[list[Frame]] = []
+    handled: list[str] = []
     current = 0
     for line in text.splitlines():
         if line.startswith(("Thread ", "Current thread ", "Stack ")):
             current = len(stacks) if line.startswith("Current") else current
             stacks.append([])
+            handled.append("")
         elif stacks and (match := _FRAME.match(line)):
             # Our own frames are no concern of the user's.
             if source_lines.find_owner(match["file"]) != source_lines.OURS:
                 stacks[-1].append(Frame(**match.groupdict()))
         elif stacks and stacks[-1] and line.startswith(_SOURCE):
             stacks[-1][-1] = stacks[-1][-1].copy_with(source=line.strip())
-    if stacks:
-        stacks.insert(0, stacks.pop(current))
-    return [tuple(stack) for stack in stacks]
+        elif stacks and line.startswith(source_lines.HANDLING):
+            handled[-1] = line.removeprefix(source_lines.HANDLING)
+    threads = [Thread(tuple(stack), error) for stack, error in zip(stacks, handled, strict=True)]
+    return [*threads[current : current + 1], *threads[:current], *threads[current + 1 :]]
 
 
 def format_stacks(stacks: Sequence[Stack]) -> list[str]:
@@ -73,10 +83,10 @@ def format_stacks(stacks: Sequence[Stack]) -> list[str]:
     ranks = {stack.rank for stack in stacks if not stack.importing}
     whose = format_count(len(ranks), "rank") if ranks else "the imports"
     lines = [f"stacks of {whose}, innermost call first:"]
-    mains: dict[tuple[tuple[Frame, ...], str, bool, bool], list[Stack]] = {}
-    others: dict[tuple[Frame, ...], list[Stack]] = {}
+    mains: dict[tuple[Thread, str, bool, bool], list[Stack]] = {}
+    others: dict[Thread, list[Stack]] = {}
     for stack in sorted(stacks, key=lambda stack: (stack.rank, stack.pid)):
-        current, *more = parse_threads(stack.text) or [()]
+        current, *more = parse_threads(stack.text) or [Thread()]
         key = current, stack.state, stack.helper, stack.importing
         mains.setdefault(key, []).append(stack)
         for thread in more:
@@ -106,8 +116,9 @@ def _describe_processes(stacks: Sequence[Stack], several_hosts: bool) -> str:
     return f"{name} on {', '.join(hosts)}" if several_hosts and len(hosts) <= 4 else name
 
 
-def _format_calls(stack: Sequence[Frame]) -> Iterator[str]:
-    """Yield lines for a stack: user calls marked with ">", long series in one library folded."""
+def _format_calls(thread: Thread) -> Iterator[str]:
+    """Yield lines for a thread: user calls marked with ">", long series in one library folded."""
+    stack = thread.frames
     for library, frames in groupby(stack, lambda frame: frame.library):
         first, *more = frames
         if not library:
@@ -121,6 +132,8 @@ def _format_calls(stack: Sequence[Frame]) -> Iterator[str]:
         yield "    (no Python code)"
     if awaited := find_awaited_at_end(stack):
         yield f"    (the program has ended, and Python waits for {awaited})"
+    if thread.handled:
+        yield f"    (handling {thread.handled})"
 
 
 # --- calls of the user's own ---
@@ -151,7 +164,7 @@ def find_crash_frame(run: RankRun) -> Frame | None:
         from mcjax_launch.explain.jax_messages.crashes import find_stacks
 
         stacks, at_limit = find_stacks(run.stderr)
-    threads = parse_threads(stacks) or [()]
-    frames = threads[-1 if at_limit else 0]  # at a limit the main thread is the last
+    threads = parse_threads(stacks) or [Thread()]
+    frames = threads[-1 if at_limit else 0].frames  # at a limit the main thread is the last
     at = find_user_call(frames)
     return frames[at] if at is not None else None

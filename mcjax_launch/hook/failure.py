@@ -11,7 +11,6 @@ from ..wire.exit_status import compute_signal_status
 from ..wire.hook_messages import Failed, Raised, UnhandledError
 from ..wire.source_lines import find_quoted_exception
 from . import devices, first_backend, user_lines
-from .callable_proxy import CallableProxy
 
 TYPE_CHECKING = False
 
@@ -72,6 +71,7 @@ def describe_exception(
         module=module if isinstance(module, str) else None,
         python=sys.executable,
         causes=_list_causes(value),
+        before=_find_handled(value),
         slices=devices.list_process_slices() if _SEVERAL_SLICES in told.summary else (),
     )
 
@@ -284,6 +284,37 @@ def _find_printed_exception(traceback: TracebackType | None) -> BaseException | 
     return kept[0] if len(kept) == 1 else None
 
 
+def _find_handled(error: BaseException) -> Raised | None:
+    """Return the first exception in whose clearing up, such as a `finally:`, this one was raised.
+
+    None if there is none. The exceptions that led to one by `raise ... from` are its causes.
+    """
+    chain = [error]
+    while (below := _get_context(chain[-1])) is not None and below not in chain:
+        chain.append(below)
+    told = map(summarize_handled, reversed(chain[1:]))
+    return next((raised for raised in told if raised is not None), None)
+
+
+def _get_context(error: BaseException) -> BaseException | None:
+    """Return the exception that was being handled when this one was raised; None if none was.
+
+    JAX moves it to an exception without meaning, which it makes the cause.
+    """
+    cause = error.__cause__
+    if cause is not None and type(cause).__name__ == "UnfilteredStackTrace":
+        error = cause
+    return None if error.__suppress_context__ else error.__context__
+
+
+def summarize_handled(error: BaseException) -> Raised | None:
+    """Summarize an exception that is being handled; None if it is not of the user's code."""
+    told = summarize_exception(error, error.__traceback__)
+    if told.where is None or not source_lines.is_users(told.where):
+        return None
+    return told.copy_with(summary=told.summary[:_MOST_OF_CAUSE])
+
+
 def _list_causes(error: BaseException | None) -> tuple[Raised, ...]:
     """Return an exception's chain of causes, with the members of exception groups."""
     found: list[Raised] = []
@@ -368,15 +399,25 @@ class UnhandledErrors:
         import logging
         import threading
 
-        def prepare(*args: Any) -> tuple[Any, ...]:
-            if len(args) == 1 and not issubclass(args[0].exc_type, SystemExit):
-                thread = getattr(args[0].thread, "name", "")
-                self._report(thread, args[0].exc_value)
-            return args
-
-        threading.excepthook = CallableProxy(threading.excepthook, prepare, "threading")
+        # Not `threading.excepthook`, which the program may set.
+        make: Any = threading._make_invoke_excepthook  # type: ignore[attr-defined]
+        threading._make_invoke_excepthook = lambda: self._report_before(make())  # type: ignore[attr-defined]
+        for thread in threading.enumerate():
+            if (known := getattr(thread, "_invoke_excepthook", None)) is not None:
+                thread._invoke_excepthook = self._report_before(known)  # type: ignore[attr-defined]
         for name in _LOGGERS:
             logging.getLogger(name).addFilter(self._handle_log_record)
+
+    def _report_before(self, invoke: Callable[[Any], object]) -> Callable[[Any], None]:
+        """Return a function that reports a thread's last exception before it invokes its hook."""
+
+        def report(thread: Any) -> None:
+            error = sys.exc_info()[1]
+            if not isinstance(error, SystemExit):
+                self._report(getattr(thread, "name", ""), error)
+            invoke(thread)
+
+        return report
 
     def _handle_log_record(self, record: Any) -> bool:
         if record.exc_info and str(record.msg).endswith(_FAILED_CALLBACK):

@@ -25,6 +25,7 @@ from . import (
     devices,
     exit_barrier,
     first_backend,
+    handled,
     jax_internals,
     user_lines,
 )
@@ -255,6 +256,7 @@ class Initialization:
             part.on_join()
         if filled["num_processes"] != 1:
             self._parts.load_recorder().on_join()
+            handled.HandledErrors(self._link).watch()
         process_id = _convert_to_int(filled["process_id"])
         if process_id is not None:
             self._link.send(Joined(process_id, coordinator.is_private(self._environ)))

@@ -19,6 +19,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from types import FrameType
+    from typing import Any
 
 # Of one thread, innermost first.
 _MOST_FRAMES = 100
@@ -104,16 +105,16 @@ def _format_threads(main: int) -> Iterator[str]:
     """Yield the lines of all threads' stacks but this one's, the main thread's first."""
     import _thread
 
-    frames, handled = sys._current_frames(), sys._current_exceptions()
+    frames, errors = sys._current_frames(), sys._current_exceptions()
     del frames[_thread.get_ident()]
     yield MAIN_THREAD
     yield from _format_calls(frames.pop(main, None))
-    found = handled.get(main)
-    yield from _format_handled(found[1] if isinstance(found, tuple) else found)
+    yield from _format_handled(errors.get(main))
     for number, frame in frames.items():
         yield ""
         yield f"Thread 0x{number:016x} (most recent call first):"
         yield from _format_calls(frame)
+        yield from _format_handled(errors.get(number))
     yield END_OF_STACKS
     yield ""
 
@@ -129,11 +130,13 @@ def _format_calls(frame: FrameType | None) -> list[str]:
     return lines
 
 
-def _format_handled(error: BaseException | None) -> list[str]:
+def _format_handled(found: BaseException | tuple[Any, ...] | None) -> list[str]:
     """Return a line on an exception that a thread handles, if it comes from the user's code.
 
-    No code of the exception's runs: it may wait for what the thread holds.
+    No code of the exception's runs: it may wait for what the thread holds. Up to Python 3.11 the
+    exception is the second in a tuple.
     """
+    error = found[1] if isinstance(found, tuple) else found
     place, traceback = "", error.__traceback__ if error is not None else None
     while traceback is not None:
         file = traceback.tb_frame.f_code.co_filename

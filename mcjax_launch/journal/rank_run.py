@@ -15,6 +15,7 @@ from mcjax_launch.wire.hook_messages import (
     Compiling,
     Failed,
     FailedTest,
+    Handling,
     ImportedJax,
     Joining,
     NotJoined,
@@ -339,6 +340,8 @@ class RankRun(Changing):
         failure: exception or exit that its hook reported; None if there is none.
         failed_at: time at which the failure became known; None if it has not failed.
         unhandled_errors: unhandled exceptions of its threads and callbacks.
+        handling: the latest program over several processes that it has launched while it handled an
+            exception; None if there was none.
         programs: count of the programs over several processes that it has begun.
         late_position: position, in words, when another rank gave up waiting for it; else "".
         stdout, stderr: end of its output; stdout is kept only for a job's record.
@@ -353,6 +356,7 @@ class RankRun(Changing):
     failure: Failed | None = None
     failed_at: float | None = None
     unhandled_errors: list[ErrorReport] = field(default_factory=list)
+    handling: Handling | None = None
     late_position: str = ""
     stdout: str = ""
     stderr: str = ""

@@ -500,5 +500,7 @@ def _record_fact(run: RankRun, fact: hook.HookMessage, at: float) -> None:
             process.tests = fact
         case hook.FailedTest():
             process.failed_test = fact, at
+        case hook.Handling():
+            run.handling = fact
         case hook.UnhandledError() if len(run.unhandled_errors) < _MOST_ERRORS:
             run.unhandled_errors.append(ErrorReport(at, fact))

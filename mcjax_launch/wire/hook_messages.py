@@ -200,7 +200,8 @@ class Failed(HookMessage):
     that was being handled at the exit. `causes` are the exceptions that led to the exception, and
     the members of its group. `slices` holds the slice of each process, if wrong slices are the
     cause. `test` is the first failed test if a test runner exited with `failed_tests` failures; its
-    exception is in `handled`. `backend` is the start of a backend that made initialize() fail.
+    exception is in `handled`. `before` is the exception of the user's code in whose clearing up the
+    program's was raised. `backend` is the start of a backend that made initialize() fail.
     """
 
     status: int
@@ -219,6 +220,7 @@ class Failed(HookMessage):
     test: str = ""
     failed_tests: int = 0
     backend: BackendStart | None = None
+    before: Raised | None = None
 
     @property
     def placed(self) -> Failed | Raised:
@@ -249,6 +251,16 @@ class UnhandledError(HookMessage):
     thread: str
     raised: Raised
     callback: str = ""
+
+
+class Handling(HookMessage):
+    """Notice that a program over several processes is launched while an exception is handled.
+
+    `where` is the user's line that launches it.
+    """
+
+    raised: Raised
+    where: str
 
 
 class CollectedTests(HookMessage):

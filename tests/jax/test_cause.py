@@ -56,6 +56,32 @@ def test_waiting_for_a_shared_compilation_is_reported(jobs: Jobs) -> None:
     )
 
 
+CLEAN_UP = """
+import sys, jax, numpy as np
+from jax.experimental import multihost_utils as mu
+jax.distributed.initialize()
+class Saved:
+    def __enter__(self): pass
+    def __exit__(self, *error):
+        if jax.process_index() == 1: mu.sync_global_devices("final save")
+with Saved():
+    for step in range(1000):
+        if step == 3 and jax.process_index() == 1: raise ValueError("bad batch 17")
+        mu.process_allgather(np.ones(3) * step)
+"""
+
+
+@pytest.mark.every_jax
+def test_exception_whose_clean_up_waits_for_others_is_the_cause(
+    jobs: Jobs, tmp_path: Path
+) -> None:
+    """Gloo aborts the rank, or raises in it, before Python has reported the exception."""
+    (tmp_path / "t.py").write_text(CLEAN_UP)
+    found = report(jobs, "t.py", cwd=tmp_path)
+    assert "\nrank 1 raised ValueError: bad batch 17, at " in f"\n{found}"
+    assert "; then its clean-up waited for other ranks at t.py:8\n" in found
+
+
 def test_victim_that_handles_the_failure_is_not_blamed(jobs: Jobs) -> None:
     """Whatever it makes of the loss of its peer, it is not the cause."""
     ended = jobs.run(*OPTIONS, PROGRAMS / "handled.py")

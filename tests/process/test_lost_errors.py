@@ -22,6 +22,7 @@ THREAD = "rank 1's thread loader ended {} before: ValueError: corrupt record, at
 LOST = {
     "a thread": ("in_thread(load)", [THREAD]),
     "a thread, own hook": ("threading.excepthook, old = lambda args: old(args), threading.excepthook\nin_thread(load)", [THREAD]),
+    "a thread, own hook alone": ("threading.excepthook = lambda args: None\nin_thread(load)", [THREAD]),
     "one that handles it": ("def f():\n try: load()\n except ValueError: pass\nin_thread(f)", []),
     "a future": ("futures.wait([submit()])", []),
     "a forked process": (

@@ -31,6 +31,7 @@ from mcjax_launch.wire.hook_messages import (
     Compiling,
     Crashed,
     FailedTest,
+    Handling,
     ImportedJax,
     Joined,
     Joining,
@@ -287,7 +288,14 @@ TIMED_OUT = "JaxRuntimeError: DEADLINE_EXCEEDED: Barrier timed out. Id: save_3::
 FINISHED = "rank 1 finished and waited in JAX's exit barrier for ranks 0,2, longer than the shutdown_timeout_seconds of its initialize()"
 INCARNATION = f"{FATAL}ALREADY_EXISTS: newer incarnation\n"
 GLOO = "JaxRuntimeError: INTERNAL: Gloo all-reduce: Timed out waiting"
+CLEANED = "rank 1 raised ValueError: not finite, at data.py:12; then its clean-up waited for other ranks at t.py:13"
+CLEAN_UP = "hint: clean-up that computes with the other ranks must run in all of them, or in none: a `finally:` or `with` runs in a rank that fails alone, too"
 SILENT = "rank 1 stopped sending heartbeats: it was stopped or swapped out, or held the GIL, for longer than initialize()'s heartbeat_timeout_seconds"
+
+
+def crash(file: str, line: int) -> str:
+    """The stack of a rank that has crashed in this line."""
+    return f'Stack (most recent call first):\n  File "{file}", line {line} in close'
 
 
 def aborted(*ranks: int, printed: str) -> list[Event]:
@@ -317,6 +325,10 @@ AFTER_A_FAILURE: dict[str, tuple[Sequence[Event], list[str]]] = {
     "no backend in time": (without_backend(LOCAL), ["rank 1 did not start a backend for cuda in time (nor did rank 2)"]),
     "no part in a compilation": (without_backend(TUNING), ["rank 2 did not reach a compilation that it shares with the others"]),
     "a barrier of its own": ([*join(3), *fails(1, TIMED_OUT, where="/me/train.py:7 in save")], ["rank 0 did not reach the barrier 'save_3' in time (nor did rank 2)"]),
+    "a clean-up that JAX aborts": ([*join(3), *said(1, Handling(RAISED, "t.py:13"), Crashed(crash("/me/t.py", 13))), *fails(0, GLOO), *aborted(1, printed=FATAL)], [CLEANED, CLEAN_UP]),
+    "an abort after a clean-up": ([*join(3), *said(1, Handling(RAISED, "t.py:13"), Crashed(crash("/me/t.py", 14))), *fails(0, GLOO), *aborted(1, printed=FATAL)], ["rank 1 did not reach a collective in which others gave up waiting (nor did rank 2)"]),
+    "a clean-up that fails": ([*join(3), *fails(1, GLOO, where="t.py:13", before=RAISED), *fails(0, GLOO)], [CLEANED, CLEAN_UP]),
+    "a clean-up of all": ([*join(3), *(e for r in range(3) for e in fails(r, GLOO, before=RAISED))], ["3 ranks failed: " + GLOO]),
     "a callback": ([*join(3), *said(1, CALLBACK), *fails(0, GLOO)], ["rank 1 raised in its jax.pure_callback: ValueError: not finite, at data.py:12"]),
     "a collective": ([*join(3), *fails(0, GLOO), *fails(2, GLOO)], ["rank 1 did not reach a collective in which others gave up waiting"]),
     "a collective without one that has finished": ([*join(3), *said(1, Leaving()), *fails(0, GLOO), *fails(2, GLOO)], ["rank 1 finished without reaching a collective in which others gave up waiting"]),

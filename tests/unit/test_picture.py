@@ -172,12 +172,32 @@ def test_place_follows_from_the_stage() -> None:
 def test_handled_exception_is_told_with_its_place() -> None:
     handling = "Handling ValueError: bad batch 17 (hang.py:8)"
     other = "Thread 0x01 (most recent call first):\nHandling KeyError (a.py:1)"
-    run = joined(1).ranks[0]
-    place = find_place(run, stack(0, [*GATHER, handling, "", other]))
-    where = "in process_allgather at hang.py:6, handling ValueError: bad batch 17 (hang.py:8)"
-    assert (place.verb, place.where) == ("waits", where)
-    assert (
-        find_place(run, stack(0, [*GATHER, "", other])).where == "in process_allgather at hang.py:6"
+    state = joined(3)
+    stacks = [stack(rank, GATHER) for rank in (0, 2)]
+    barrier = stack(1, [*BARRIER, handling, "", other])
+    where = "waits at the barrier 'save' in sync_global_devices at train.py:40"
+    picture = make_picture(state, [*stacks, barrier])
+    assert picture.format_lines(picture.since + 31)[1:] == [
+        f"  rank 1    handling ValueError: bad batch 17 (hang.py:8) and {where}",
+        "  ranks 0,2 wait in process_allgather at hang.py:6",
+    ]
+    assert picture.sentence == (
+        f"rank 1 is handling ValueError: bad batch 17 (hang.py:8) and {where}; "
+        "ranks 0,2 wait for it in process_allgather at hang.py:6"
+    )
+    place = make_picture(state, [stack(0, [*LOAD, handling])]).places[0]
+    assert place.format([0]) == (
+        "is handling ValueError: bad batch 17 (hang.py:8), in load_batch at hang.py:4"
+    )
+    assert not find_place(state.ranks[0], stack(0, [*GATHER, "", other])).handled
+
+
+def test_exception_that_a_thread_is_handling_is_told_if_the_main_thread_may_wait_for_it() -> None:
+    thread = [*BARRIER, "Handling KeyError: 'x' (load.py:3)"]
+    place = find_place(joined(1).ranks[0], stack(0, QUEUE, thread))
+    assert place.format([0]) == (
+        "is handling KeyError: 'x' (load.py:3) and waits at the barrier 'save' in "
+        "sync_global_devices at train.py:40 in a thread, while it is at train.py:25"
     )
 
 

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from mcjax_launch.explain.jax_messages.lost_peer import is_of_lost_peer
 from mcjax_launch.explain.jax_messages.tracebacks import Traceback, find_tracebacks
+from mcjax_launch.explain.snapshots import find_crash_frame
 from mcjax_launch.explain.view import View
 from mcjax_launch.journal.facts import Finding
 from mcjax_launch.journal.headline import extract_headline, shorten_line
@@ -13,6 +15,10 @@ from mcjax_launch.wire.hook_messages import Raised, UnhandledError
 from mcjax_launch.wire.source_lines import format_path, is_users
 from mcjax_launch.wording import format_rough_duration
 
+_CLEAN_UP = (
+    "clean-up that computes with the other ranks must run in all of them, or in none: a `finally:` "
+    "or `with` runs in a rank that fails alone, too"
+)
 # At most this many are printed, the latest of each rank.
 _MOST = 4
 
@@ -41,6 +47,36 @@ def mentions(error: UnhandledError, said: str) -> bool:
     if not error.callback:
         return line in said
     return (line.partition(": ")[2] or raised.exception) in said  # JAX's own, with that message
+
+
+def failed_clean_up(view: View) -> Iterator[Finding]:
+    """Find a rank that failed in clearing up after an exception, for which others did not come.
+
+    Ranks that all compute while they handle exceptions do so on purpose.
+    """
+    found = [(run, *failed) for run in view.runs if (failed := _find_clean_up(run)) is not None]
+    if not found or len(found) == len(view.runs):
+        return
+    run, raised, where = min(found, key=lambda each: each[0].order)
+    rank = run.process_id
+    words = (
+        f"{view.format_ranks([rank])} raised {_format_exception(raised)}; then its clean-up waited "
+        f"for other ranks at {where}"
+    )
+    yield Finding(("clean-up", rank), words, (rank,), cure=_CLEAN_UP)
+
+
+def _find_clean_up(run: RankRun) -> tuple[Raised, str] | None:
+    """Return the exception that a rank was handling when it failed, and where; None if none."""
+    failure, handling = run.failure, run.handling
+    if failure is not None and failure.before is not None and failure.where:
+        is_own = not is_of_lost_peer(failure.before.exception, failure.before.summary)
+        is_lost = is_of_lost_peer(failure.exception, failure.summary)
+        return (failure.before, failure.where) if is_own and is_lost else None
+    if failure is not None or handling is None or (frame := find_crash_frame(run)) is None:
+        return None
+    is_there = f"/{frame.file}:{frame.line}".endswith(f"/{handling.where}")
+    return (handling.raised, handling.where) if is_there else None
 
 
 def failed_callback(view: View) -> Iterator[Finding]:
