@@ -132,7 +132,8 @@ class Told:
         self.now = end
 
     def _announce(self) -> None:
-        for found in self.announcer.expire(self.now) or () if not self.end else ():
+        for found in self.announcer.expire(self.now) if not self.end else ():
+            self.state.on_finding(found, self.now)
             if found.is_certain:
                 self.end = "\n".join(filter(None, [found.words, found.hint]))
                 return

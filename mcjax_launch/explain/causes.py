@@ -9,8 +9,10 @@ from mcjax_launch.explain.hints import find_hints_safely
 from mcjax_launch.explain.jax_messages.line_classifier import without_noise
 from mcjax_launch.explain.rules import apply_rules
 from mcjax_launch.explain.snapshots import find_crash_frame
-from mcjax_launch.explain.view import Occasion, View
+from mcjax_launch.explain.victims import ran_other_collective
+from mcjax_launch.explain.view import Moment, View
 from mcjax_launch.journal.ending import RankFailed
+from mcjax_launch.journal.facts import Finding
 from mcjax_launch.journal.headline import extract_headline
 from mcjax_launch.journal.rank_run import RankRun, Verdict
 from mcjax_launch.journal.state import RunState
@@ -40,16 +42,27 @@ def describe_imports(state: RunState) -> list[str]:
     """Describe the imports that ranks were still waiting for when the run was stopped."""
     if state.stop_at is None or not any(run.process.awaits for run in state.ranks.values()):
         return []
-    return importing.describe_imports(state, state.stop_at)
+    return list(importing.describe_imports(state, state.stop_at))
 
 
 def find_warnings(state: RunState) -> list[str]:
     """Return what may be wrong with a job in which ranks use JAX and none has failed."""
     view = View(state, state.activity.active_at)
-    return [found.words for found in apply_rules(view, Occasion.END)]
+    found = apply_rules(view, Moment.END)
+    return [each.words for each in found if each.words not in state.told]
 
 
 # --- the root cause ---
+
+
+def find_root_cause(state: RunState, first: RankRun) -> Finding | None:
+    """Return what explains the first failure of a run; None if that rank just failed."""
+    is_victim = determine_verdict(first) is Verdict.VICTIM
+    # A second process of a rank may fail in its own way before JAX ends both for it.
+    if is_victim or ran_other_collective(first) or first.membership.second_process is not None:
+        view = View(state, first.failed_at or 0.0, first=first)
+        return next(apply_rules(view, Moment.DEATH), None)
+    return None
 
 
 def describe_root_cause(ending: RankFailed, state: RunState) -> tuple[list[str], tuple[int, int]]:
@@ -89,7 +102,7 @@ def describe_other_causes(state: RunState, ending: RankFailed, said: str) -> lis
     """Return the words of all findings that may explain a failure besides the root cause."""
     first = ending.first
     view = View(state, first.failed_at or 0.0, first=first, culprit=ending.culprit, said=said)
-    return [found.words for found in apply_rules(view, Occasion.SUMMARY)]
+    return [found.words for found in apply_rules(view, Moment.FAILURE)]
 
 
 def _format_crashed_line(run: RankRun) -> list[str]:

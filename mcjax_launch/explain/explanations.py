@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from mcjax_launch.explain.announcer import Announcer
-from mcjax_launch.explain.view import Occasion, View
+from mcjax_launch.explain.view import Moment, View
 from mcjax_launch.journal import stop_reasons
 from mcjax_launch.journal.ending import RankFailed
 from mcjax_launch.journal.facts import Finding
@@ -73,18 +73,18 @@ class Explanations(LauncherPart):
     def _tell(self, fact: object, at: float) -> None:
         """Print the findings that follow from a fact, at once or later if many facts come."""
         self.announcer.record(fact, at)
-        self._say(self.announcer.expire(at) or ())
+        self._say(self.announcer.expire(at))
 
     def _look_for_others(self, rank: int) -> None:
         """Ask for the ranks' positions before they are ended, if another rank is to blame."""
         run = self.launcher.state.ranks[rank]
         if not run.failed or run.after_signal:
             return
-        from mcjax_launch.explain.findings.collectives import gave_up_waiting
-        from mcjax_launch.explain.root_cause import ran_other_collective
+        from mcjax_launch.explain.jax_messages.lost_peer import says_timed_out
+        from mcjax_launch.explain.victims import get_failure_text, ran_other_collective
 
         is_victim = determine_verdict(run) is Verdict.VICTIM
-        if ran_other_collective(run) or (is_victim and gave_up_waiting(run)):
+        if ran_other_collective(run) or (is_victim and says_timed_out(get_failure_text(run))):
             self.launcher.stacks.request(self.launcher.links, self._record_late_positions)
 
     def _record_late_positions(self, stacks: list[Stack]) -> None:
@@ -111,7 +111,7 @@ class Explanations(LauncherPart):
 
     def expire(self, now: float) -> None:
         """Print due findings; ask hosts for stacks if nothing has moved for long."""
-        self._say(self.announcer.expire(now) or ())
+        self._say(self.announcer.expire(now))
         if (look_at := self._look_at) is not None and now >= look_at:
             self._looked_at = now
             self.launcher.stacks.request(self.launcher.links, self._show_picture)
@@ -127,7 +127,7 @@ class Explanations(LauncherPart):
         if picture.is_one_place or picture.key in self._told:
             return
         self._told.add(picture.key)
-        found = apply_rules(View(state, now, late=picture.late), Occasion.HANG)
+        found = apply_rules(View(state, now, late=picture.late), Moment.HANG)
         news = self.announcer.select_news(found)
         self.launcher.console.note("\n".join([*picture.format_lines(now), *format_lines(news)]))
 
@@ -138,7 +138,7 @@ class Explanations(LauncherPart):
         state = self.launcher.state
         picture = make_picture(state, select_rank_stacks(stacks))
         state.picture = picture.sentence
-        finding = Finding("picture", picture.sentence, picture.late, since=picture.since)
+        finding = Finding(picture.sentence, picture.late, since=picture.since)
         self.launcher.journal.append(finding)
         return picture
 
@@ -175,7 +175,7 @@ class Explanations(LauncherPart):
 
     def on_run_end(self, now: float) -> None:
         """Print the remaining findings before the summary."""
-        self._say(self.announcer.select_pending_findings(now))
+        self._say(self.announcer.ask_last(now))
 
     def on_summary(self, summary: Summary) -> None:
         """Print findings about the whole attempt, unless a rank has failed."""
@@ -183,7 +183,7 @@ class Explanations(LauncherPart):
 
         if not isinstance(summary.ending, RankFailed):
             view = View(self.launcher.state, time.monotonic())
-            self._say(apply_rules(view, Occasion.OVER))
+            self._say(apply_rules(view, Moment.OVER))
 
 
 PART = Explanations

@@ -2,7 +2,6 @@
 
 import signal
 
-from mcjax_launch.explain.findings.errors import mentions
 from mcjax_launch.explain.jax_messages.known_errors import (
     KnownError,
     WrongDevices,
@@ -14,6 +13,7 @@ from mcjax_launch.explain.jax_messages.known_errors import (
     parse_wrong_devices,
     warns_of_proxies,
 )
+from mcjax_launch.explain.rules import mentions
 from mcjax_launch.journal.rank_run import RankRun
 from mcjax_launch.journal.state import RunState
 from mcjax_launch.machine.interpreter import explain_old_jax

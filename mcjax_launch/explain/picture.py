@@ -244,9 +244,7 @@ def find_last_place(run: RankRun, stack: Stack | None) -> Place:
     return _find_place(run, stack, main, others).copy_with(handled=handled)
 
 
-def _find_place(
-    run: RankRun, stack: Stack | None, main: Thread, others: Sequence[Thread]
-) -> Place:
+def _find_place(run: RankRun, stack: Stack | None, main: Thread, others: Sequence[Thread]) -> Place:
     """Return what is known of a rank's stage, and of its threads."""
     frames, threads = main.frames, [thread.frames for thread in others]
     here = _describe_position(run, frames, threads)

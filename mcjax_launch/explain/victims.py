@@ -1,11 +1,12 @@
 """Victims: ranks that failed because JAX had lost another rank; pure.
 
 They are recognized by JAX's messages in their output. The rank that caused a victim's failure is
-known only at the end of the run: see `root_cause.find_root_cause`.
+known only at the end of the run: see `causes.find_root_cause`.
 """
 
 import signal
 
+from mcjax_launch.explain.jax_messages.known_errors import says_other_collective
 from mcjax_launch.explain.jax_messages.lost_peer import is_of_lost_peer, says_ended_by_jax
 from mcjax_launch.explain.jax_messages.tracebacks import Traceback, find_tracebacks
 from mcjax_launch.journal.rank_run import RankRun
@@ -48,6 +49,16 @@ def is_victim(run: RankRun) -> bool:
 def is_aborted_by_jax(run: RankRun) -> bool:
     """Return whether JAX aborted a rank's process because of another rank."""
     return run.status == -signal.SIGABRT and says_ended_by_jax(run.stderr)
+
+
+def ran_other_collective(run: RankRun) -> bool:
+    """Return whether a rank failed because another rank ran a different collective."""
+    failure = run.failure
+    if run.status != -signal.SIGABRT and failure is None:
+        return False
+    return says_other_collective(
+        run.stderr if failure is None or failure.exited else failure.summary
+    )
 
 
 def _is_of_lost_peer(told: Failed | Raised, *, joining: bool = False) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from enum import Flag, auto
+from enum import Enum, auto
 from functools import cached_property
 
 from mcjax_launch.journal.rank_run import RankRun, Stage, Verdict
@@ -14,31 +14,15 @@ from mcjax_launch.wire.hook_messages import Joining
 _MOST_HOSTS = 3
 
 
-class Occasion(Flag):
-    """An occasion at which rules are called."""
+class Moment(Enum):
+    """A moment, besides the arrival of a fact, at which rules are asked."""
 
-    NOTE = auto()  # something has become known
     HANG = auto()  # nothing has moved for long, and ranks are at different places
     LIMIT = auto()  # a limit has been reached, or the user asks for the stacks
     DEATH = auto()  # the rank that failed first is a victim, or may be
-    SUMMARY = auto()  # a rank has failed; the root cause is known
+    FAILURE = auto()  # a rank has failed; the root cause is known
     END = auto()  # all ranks have ended, and none has failed
     OVER = auto()  # the summary of a run that no rank's failure ended has been printed
-
-
-class Fact(Flag):
-    """A kind of new fact; a rule for notes is called only when one of its facts is new."""
-
-    NOTHING = 0
-    JAX = auto()  # a rank has imported jax, compiles, or could not join
-    CALL = auto()  # a rank calls initialize()
-    BELOW = auto()  # a process below a rank calls initialize()
-    BACKEND = auto()  # a rank starts a backend
-    NUMBER = auto()  # the number of a rank's process on a backend
-    END = auto()  # a rank's process has ended
-    TESTS = auto()  # pytest is about to run tests in a rank
-    SEQUENCE = auto()  # ranks have run programs in another order
-    GPU_MEMORY = auto()  # who holds a GPU's memory, after a rank has found none
 
 
 class View:
@@ -51,6 +35,7 @@ class View:
         culprit: the rank to blame for that failure; None if unknown.
         said: the lines already printed about that failure.
         late: the ranks that do not wait while others do, if nothing moves.
+        is_last: True if ranks are compared although not all are known: the job ends.
 
     """
 
@@ -63,6 +48,7 @@ class View:
         culprit: RankRun | None = None,
         said: str = "",
         late: Collection[int] = (),
+        is_last: bool = False,
     ) -> None:
         self.state = state
         self.now = now
@@ -70,6 +56,7 @@ class View:
         self.culprit = culprit
         self.said = said
         self.late = late
+        self.is_last = is_last or first is not None
 
     @cached_property
     def runs(self) -> list[RankRun]:
@@ -98,6 +85,11 @@ class View:
         calls = ((run, run.membership.call) for run in self.runs)
         return [(run, call) for run, call in calls if call is not None]
 
+    @property
+    def all_have_called(self) -> bool:
+        """True if all ranks have called initialize(), or no more will."""
+        return self.is_last or len(self.calls) == len(self.runs)
+
     @cached_property
     def joining(self) -> list[RankRun]:
         """The ranks that wait in initialize()."""
@@ -106,11 +98,13 @@ class View:
 
     @cached_property
     def waiting(self) -> list[RankRun]:
-        """The ranks that wait in initialize() with the job's number of processes."""
+        """The ranks that wait in initialize() with the job's number of processes.
+
+        Not those whose call JAX refuses, because they have a backend already.
+        """
         size = self.state.num_processes
-        return [
-            run for run in self.joining if (c := run.membership.call) and c.num_processes == size
-        ]
+        calls = ((run, run.membership.call) for run in self.joining)
+        return [r for r, c in calls if c and c.num_processes == size and not c.has_backend]
 
     # --- after a failure ---
 

@@ -234,6 +234,7 @@ class Initialization:
                 read_settings() | ({_TLS: "on"} if uses_tls(filled) else {}),
                 replaced,
                 user_lines.find_handler("SIGTERM") if _catches_sigterm(config) else "",
+                bool(getattr(sys.modules.get("jax._src.xla_bridge"), "_backends", None)),
             )
         )
         _set_transfer_address(self._environ)

@@ -98,8 +98,8 @@ def find_first_failure(runs: Iterable[RankRun]) -> RankRun | None:
 
 def _find_root_cause(state: RunState, first: RankRun) -> RankFailed:
     """Return the ending by a rank's failure; without explanations the first to fail is to blame."""
-    root_cause = optional.load("explain.root_cause")
-    found = None if root_cause is None else root_cause.find_root_cause(state, first)
+    causes = optional.load("explain.causes")
+    found = None if causes is None else causes.find_root_cause(state, first)
     if found is not None and not found.ranks:
         return RankFailed(first, first, (), found)
     if found is not None:

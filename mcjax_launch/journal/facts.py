@@ -186,23 +186,19 @@ class Finding(Value):
     """A fact that explains something about the job.
 
     Args:
-        key: identity of the finding, whose words may change over time.
         words: description in one line, with the place; "" if there is only advice.
         ranks: the ranks responsible, the rank to blame first; empty if all are.
         cure: advice to the user; "" if there is none.
         since: start of a lasting condition, in time.monotonic's seconds; None if there is none.
-        due: time to print the finding if it still holds, in time.monotonic's seconds; 0 for now.
         is_certain: True if the job can never go on, so that the launcher ends it.
         is_urgent: True to print the finding with --quiet too.
 
     """
 
-    key: object
     words: str
     ranks: tuple[int, ...] = ()
     cure: str = ""
     since: float | None = None
-    due: float = 0.0
     is_certain: bool = False
     is_urgent: bool = False
 

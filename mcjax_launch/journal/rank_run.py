@@ -155,7 +155,7 @@ class Membership(Changing):
         backend: the backend that the program uses or is about to start; None before.
         called_below: time of each call of initialize() by a child process of the rank.
         refused: report of the exception of `call`; None if it raised none.
-        refused_at: time of that exception.
+        goes_on: True if the program has compiled since that exception.
 
     """
 
@@ -170,7 +170,7 @@ class Membership(Changing):
     backend: Backend | None = None
     called_below: dict[CalledBelow, float] = field(default_factory=dict)
     refused: NotJoined | None = None
-    refused_at: float | None = None
+    goes_on: bool = False
 
     @property
     def has_called(self) -> bool:

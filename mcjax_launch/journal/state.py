@@ -106,6 +106,7 @@ class RunState(Changing):
         kernel_log: lines of the hosts' kernel logs on memory and GPUs, each with its host.
         unkillable: descriptions of processes that could not be killed.
         leftovers: processes that were ended because they had outlived ranks that ended well.
+        told: the words of all findings.
         failed_hints: lines about hints and rules that failed because of a bug.
         activity: times of the latest events, over all ranks.
         pause: time that counts for no limit.
@@ -139,6 +140,7 @@ class RunState(Changing):
     kernel_log: list[str] = field(default_factory=list)
     unkillable: list[str] = field(default_factory=list)
     leftovers: list[Leftover] = field(default_factory=list)
+    told: set[str] = field(default_factory=set)
     failed_hints: list[str] = field(default_factory=list)
     activity: Activity = field(default_factory=Activity)
     pause: Pause = field(default_factory=Pause)
@@ -366,6 +368,10 @@ class RunState(Changing):
         self.leftovers += gone.bye.leftovers
         self.kernel_log += [f"{gone.host}: {line}" for line in gone.bye.kernel_log]
 
+    def on_finding(self, finding: facts.Finding, at: float) -> None:
+        """Record that a finding has been told."""
+        self.told.add(finding.words)
+
     def on_stacks_shown(self, shown: facts.StacksShown, at: float) -> None:
         """Keep the stacks that the user has seen."""
         self.stacks = tuple(shown.lines)
@@ -485,13 +491,13 @@ def _record_fact(run: RankRun, fact: hook.HookMessage, at: float) -> None:
             membership.backend = fact
         case hook.NotJoined():
             membership.refused = fact if membership.joined_at is None else None
-            membership.refused_at = at
         case hook.CalledBelow():
             membership.called_below.setdefault(fact, at)
         case hook.Left():
             membership.left = True
         case hook.Compiling():
             compilations.begin(fact)
+            membership.goes_on = membership.refused is not None
         case hook.Compiled():
             compilations.under_way -= 1
         case hook.Crashed(stack):

@@ -55,6 +55,7 @@ class Joining(HookMessage):
     other processes. `settings` holds JAX settings that must be equal in all processes, by variable.
     `replaced` is the address that the program has passed, if it is only a placeholder; else "".
     `term_handler` is the place of the program's SIGTERM handler, which JAX replaces; "" for none.
+    `has_backend` is True if a backend has been started, so that JAX refuses the call.
     """
 
     coordinator_address: str
@@ -68,6 +69,7 @@ class Joining(HookMessage):
     settings: dict[str, str] | None = None
     replaced: str = ""
     term_handler: str = ""
+    has_backend: bool = False
 
 
 class Joined(HookMessage):

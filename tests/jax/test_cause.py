@@ -39,7 +39,6 @@ def test_only_the_leaving_or_stuck_rank_is_blamed(jobs: Jobs, way: str) -> None:
     """Nobody but its victims fails."""
     found = report(jobs, PROGRAMS / "leaving.py", way, env=ENVIRONMENT)
     assert f"\n{LEAVING[way]}" in f"\n{found}"
-    assert (" last compiled at " in found) == (way == "late")
     assert "stack trace" not in found
 
 
@@ -51,7 +50,7 @@ def test_waiting_for_a_shared_compilation_is_reported(jobs: Jobs) -> None:
     assert ended.status == 1
     assert re.search(
         "rank 1 did not reach a collective in which others gave up waiting; it was compiling "
-        r"assert_equal at \S+toy.py:\d+ ",
+        r"assert_equal at \S*toy.py:\d+",
         ended.report,
     )
 
@@ -72,9 +71,7 @@ with Saved():
 
 
 @pytest.mark.every_jax
-def test_exception_whose_clean_up_waits_for_others_is_the_cause(
-    jobs: Jobs, tmp_path: Path
-) -> None:
+def test_exception_whose_clean_up_waits_for_others_is_the_cause(jobs: Jobs, tmp_path: Path) -> None:
     """Gloo aborts the rank, or raises in it, before Python has reported the exception."""
     (tmp_path / "t.py").write_text(CLEAN_UP)
     found = report(jobs, "t.py", cwd=tmp_path)

@@ -161,7 +161,7 @@ def test_finding_has_the_time_since_when_it_holds(monkeypatch: pytest.MonkeyPatc
     reader, writer = os.pipe()
     stream = EventStream(EventsTarget(f"fd:{writer}", None))
     stream.on_job_began(JobBegan("job", ["program"], 1, ["host"]), 0.0)
-    stream.on_finding(Finding("key", "waits", since=time.monotonic() - 40), 0.0)
+    stream.on_finding(Finding("waits", since=time.monotonic() - 40), 0.0)
     for fd in (reader, writer):
         os.close(fd)
     finding = json.loads(written[-1])

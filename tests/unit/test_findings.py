@@ -14,10 +14,9 @@ from records import end_of, failure
 from told import Event, Launched, Told, call, calls, ends, fails, join, launch, said
 
 from mcjax_launch.explain import rules
-from mcjax_launch.explain.findings import settings
 from mcjax_launch.explain.jax_messages.lost_peer import find_missing_key
 from mcjax_launch.explain.rules import RULES, Rule
-from mcjax_launch.explain.view import View
+from mcjax_launch.explain.view import Moment, View
 from mcjax_launch.journal.facts import Finding
 from mcjax_launch.journal.rank_run import DevicesAsked, Verdict
 from mcjax_launch.journal.sequences import ProgramName, ProgramSequences
@@ -70,8 +69,9 @@ LATE = NotJoined(
     "RuntimeError", "initialize() must be called before any JAX calls that ...", "t.py:2"
 )
 LONE = "these are 3 separate single-process jobs: initialize() at t.py:3 failed in all 3 ranks because t.py:2 had already started a backend: call initialize() before that line"
-APART = "no rank has called jax.distributed.initialize(): these run as 3 separate single-process jobs; call it before any other use of JAX"
-BELOW = "started processes that called initialize() again at t.py:9; they are not ranks, so the call was skipped: call it in the rank's own process alone"
+APART = "no rank has called jax.distributed.initialize(): these are 3 separate single-process jobs; call it before any other use of JAX"
+JIT = Compiling("jit_f", "a.py:1", "cpu")
+BELOW = "started a process that called initialize() again at t.py:9; it is not a rank, so the call was skipped: call it in the rank's own process alone"
 CPU, GPU, CUDA = Backend("cpu", 1), Backend("gpu", 1), Backend("cuda", 0)
 FELL_BACK = Backend("cpu", 1, "cuda: no supported devices found")
 SEES_NONE = "do they see any (nvidia-smi, CUDA_VISIBLE_DEVICES, the plugin of their jax)?"
@@ -96,12 +96,6 @@ def backends(*of_ranks: tuple[int, Backend]) -> list[Event]:
     return [*join(3), *(event for rank, backend in of_ranks for event in said(rank, backend))]
 
 
-def prints(seconds: int) -> list[Event]:
-    """Ranks 0 and 1 import jax, and print for so long."""
-    lines: list[Event] = [e for _ in range(seconds) for e in (1.0, (0, "x"), (1, "x"))]
-    return [*each(2, ImportedJax("1", "1", "3")), *lines]
-
-
 #: What happens, what is said of it, and how a job ends that can never go on.
 WHILE_IT_RUNS: dict[str, tuple[Sequence[Event], list[str], str]] = {
     # ranks that never come
@@ -113,7 +107,7 @@ WHILE_IT_RUNS: dict[str, tuple[Sequence[Event], list[str], str]] = {
     "nobody waits": ([*ends(1), *ends(0), *ends(2)], [], ""),
     "others wait for two only": ([call(0, 2), *ends(1), call(2, 2, of=1)], [], ""),
     "its call failed": ([call(1), *said(1, REFUSED), call(0), call(2), *ends(1), 3.0], [], f"{WITHOUT} ranks 0,2 wait for it{WHY}"),
-    "its call failed, and those of others a moment later": ([call(0), call(1), call(2), *said(1, REFUSED), *ends(1), *said(0, REFUSED), *said(2, REFUSED), 3.0], [], ""),
+    "its call failed, and those of others will": ([*calls(3, has_backend=True), *said(1, REFUSED), *ends(1), *said(0, REFUSED), *said(2, REFUSED)], [], ""),
     "its call failed, and another waits": ([call(1), *said(1, REFUSED), *ends(1), call(0), 3.0], [f"{WITHOUT}{LATER[len(GONE):]}"], ""),
     "its second call did not fail": ([call(1), *said(1, REFUSED), call(1), *said(1, Joined(1)), call(0), *said(1, Leaving()), *ends(1)], [], ""),
     "it came": ([call(1), *said(1, Joined(1)), call(0), *said(1, Leaving()), *ends(1)], [], ""),
@@ -144,31 +138,28 @@ WHILE_IT_RUNS: dict[str, tuple[Sequence[Event], list[str], str]] = {
     "no numbers": ([call(0), call(1, None), *said(2, Joining("h:1", None, None))], [], ""),
     # versions and settings
     "equal versions": (calls(3, jax="2"), [], ""),
-    "one of which nothing is known": (calls(2, jax=["", "2"]), [], ""),
-    "another jax": (calls(2, jax=["2", "1"]), ["rank 1 has jax 1, rank 0 has 2" + NEEDED], ""),
-    "another jaxlib": (calls(2, jax="2", jaxlib=["2", "1"]), ["rank 1 has jaxlib 1, rank 0 has 2" + NEEDED], ""),
-    "both": (calls(2, jax=["2", "1"], jaxlib=["2", "1"]), ["rank 1 has jax 1, rank 0 has 2" + NEEDED], ""),
-    "settings of which nothing is known": (calls(2, settings=[None, {"XLA_FLAGS": "--a"}]), [], ""),
-    "equal settings": (calls(2, settings={"XLA_FLAGS": "--a"}), [], ""),
-    "another setting": (calls(3, settings=[{}, {"JAX_ENABLE_X64": "1"}, {}]), ["rank 1 has JAX_ENABLE_X64=1, rank 0 has none" + NEEDED], ""),
+    "one of which nothing is known": (calls(3, jax=["", "2", "2"]), [], ""),
+    "another jax": (calls(3, jax=["2", "1", "2"]), ["rank 1 has jax 1, ranks 0,2 have 2" + NEEDED], ""),
+    "another jaxlib": (calls(3, jax="2", jaxlib=["2", "1", "2"]), ["rank 1 has jaxlib 1, ranks 0,2 have 2" + NEEDED], ""),
+    "before all have called": (calls(2, jax=["2", "1"], settings=[{}, {"XLA_FLAGS": "--a"}]), [], ""),
+    "both": (calls(3, jax=["2", "1", "2"], jaxlib=["2", "1", "2"]), ["rank 1 has jax 1, ranks 0,2 have 2" + NEEDED], ""),
+    "settings of which nothing is known": (calls(3, settings=[None, {"XLA_FLAGS": "--a"}, {"XLA_FLAGS": "--a"}]), [], ""),
+    "equal settings": (calls(3, settings={"XLA_FLAGS": "--a"}), [], ""),
+    "another setting": (calls(3, settings=[{}, {"JAX_ENABLE_X64": "1"}, {}]), ["rank 1 has JAX_ENABLE_X64=1, ranks 0,2 have none" + NEEDED], ""),
     "no such setting": (calls(3, settings=[{"JAX_PLATFORMS": "cpu"}, {"JAX_PLATFORMS": "cpu"}, {}]), ["rank 2 has no JAX_PLATFORMS, ranks 0-1 have JAX_PLATFORMS=cpu" + NEEDED], ""),
-    "another flag": (calls(2, settings=[{"XLA_FLAGS": "--a --b=1"}, {"XLA_FLAGS": "--a --b=2"}]), ["rank 1 has XLA_FLAGS=--b=2, rank 0 has --b=1" + NEEDED], ""),
+    "another flag": (calls(3, settings=[{"XLA_FLAGS": "--a --b=1"}, {"XLA_FLAGS": "--a --b=2"}, {"XLA_FLAGS": "--a --b=1"}]), ["rank 1 has XLA_FLAGS=--b=2, ranks 0,2 have --b=1" + NEEDED], ""),
     "an address that is not the machine's": ([call(0, elsewhere=True, where="t.py:3")], [f"rank 0 {AT} coordinator_address=h:1, which is not an address of its machine"], ""),
     "other numbers": ([*join(3), *(e for rank in range(3) for e in said(rank, ProcessNumber("tpu", (rank + 1) % 3)))], ["jax.process_index() is not the rank here: 0 is rank 2, 1 is rank 0, 2 is rank 1"], ""),
     # ranks that run alone
-    "all alone": ([*calls(3, where="t.py:3"), *each(3, LATE), 9.0], [], ""),
-    "all alone for a while": ([*calls(3, where="t.py:3"), *each(3, LATE), 99.0], [LONE], ""),
-    "joined after all": ([*calls(3), *each(3, LATE), *join(3), *each(3, LATE), 99.0], [], ""),
-    "none has joined and two compile": ([*each(2, Compiling("jit_f", "a.py:1", "cpu")), 9.0], [], ""),
-    "the same for a while": ([*each(2, Compiling("jit_f", "a.py:1", "cpu")), 99.0], [APART], ""),
-    "none has joined and two print": ([*prints(15), 4.0], [], ""),
-    "the same for longer": ([*prints(30), 4.0], [APART], ""),
-    "they print once": ([*prints(1), 99.0], [], ""),
-    "they print without jax": ([1.0, (0, "x"), (1, "x"), 30.0, (0, "x"), (1, "x"), 99.0], [], ""),
+    "all alone": ([*calls(3, where="t.py:3"), *each(3, LATE), 99.0], [], ""),
+    "all alone, and they go on": ([*calls(3, where="t.py:3"), *each(3, LATE), *each(3, JIT)], [LONE], ""),
+    "they had compiled before": ([*each(1, JIT), *calls(3), *each(3, LATE), 99.0], [], ""),
+    "joined after all": ([*calls(3), *each(3, LATE), *join(3), *each(3, LATE), *each(3, JIT)], [], ""),
+    "none has joined and one compiles": ([*each(1, JIT), 99.0], [], ""),
+    "none has joined and two compile": (each(3, JIT), [APART], ""),
     "they join late": ([*each(2, ImportedJax("1", "1", "3")), 9.0, call(2), 99.0], [], ""),
-    "a process below": ([*said(1, CalledBelow("t.py:9", False)), 9.0], [], ""),
-    "processes below": ([*said(0, CalledBelow("t.py:9", False)), *said(1, CalledBelow("t.py:9", False)), 10.0], [f"ranks 0-1 {BELOW}"], ""),
-    "processes below all": ([e for rank in range(3) for e in said(rank, CalledBelow("t.py:9", False))], [f"ranks 0-2 {BELOW}"], ""),
+    "a process below": (said(1, CalledBelow("t.py:9", False)), [f"rank 1 {BELOW}"], ""),
+    "processes below": ([*said(1, CalledBelow("t.py:9", False)), *said(0, CalledBelow("t.py:9", False))], [f"rank 1 {BELOW}"], ""),
 }  # fmt: skip
 
 
@@ -178,8 +169,8 @@ ON_HOSTS: dict[str, tuple[Sequence[Event], list[str], str]] = {
     "one loopback address on two hosts": ([call(0, 2, "127.0.0.1:1"), call(2, 2, "127.0.0.1:1", of=0)], [], ""),
     "equal devices": (backends((0, GPU), (1, GPU), (2, GPU)), [], ""),
     "all on the CPU": (backends((0, CPU), (1, CPU), (2, CPU)), [], ""),
-    "one without a GPU": (backends((0, CUDA), (2, CPU), (1, CUDA)), [f"rank 2 on b uses the CPU, rank 0 GPUs: {SEES_NONE}", f"rank 2 on b uses the CPU, the others GPUs: {SEES_NONE}"], ""),
-    "two without, and why": (backends((0, GPU), (1, FELL_BACK), (2, FELL_BACK)), [f"rank 1 on a uses the CPU, rank 0 GPUs: {FOUND_NONE}", f"ranks 1-2 on a, b use the CPU, rank 0 GPUs: {FOUND_NONE}"], ""),
+    "one without a GPU": (backends((0, CUDA), (2, CPU), (1, CUDA)), [f"rank 2 on b uses the CPU, the others GPUs: {SEES_NONE}"], ""),
+    "two without, and why": (backends((0, GPU), (1, FELL_BACK), (2, FELL_BACK)), [f"ranks 1-2 on a, b use the CPU, rank 0 GPUs: {FOUND_NONE}"], ""),
     "all fell back": (backends(*((rank, FELL_BACK) for rank in range(3))), [f"all ranks use the CPU, although this machine has GPUs: {FOUND_NONE} (or -x JAX_PLATFORMS=cpu if you want the CPU)"], ""),
     "another count": (backends((0, Backend("gpu", 4)), (1, Backend("gpu", 4)), (2, GPU)), ["rank 2 on b has 1 local GPU, the others 4"], ""),
     "another count of CPU devices": (backends((0, CPU), (1, Backend("cpu", 2)), (2, CPU)), ["rank 1 on a has 2 local CPU devices, the others 1"], ""),
@@ -226,13 +217,14 @@ def test_no_finding_is_reported_once_the_job_ends() -> None:
 
 
 def test_pending_finding_is_reported_at_the_end() -> None:
-    told = Told(said(1, CalledBelow("t.py:9", True)))
-    words = [found.words for found in told.announcer.select_pending_findings(2.0)]
-    assert words == [
+    told = Told([])
+    for event in said(1, CalledBelow("t.py:9", True)):
+        told.happens(event, pause=-1.0)
+    assert [found.words for found in told.announcer.ask_last(2.0)] == [
         "rank 1 started a process that called initialize() again at t.py:9; it is not a rank, so the "
         'call was skipped: put the call under `if __name__ == "__main__":`'
     ]
-    assert told.announcer.select_pending_findings(3.0) == []
+    assert told.announcer.ask_last(3.0) == []
 
 
 # --- at a limit ---
@@ -326,7 +318,7 @@ AFTER_A_FAILURE: dict[str, tuple[Sequence[Event], list[str]]] = {
     "no part in a compilation": (without_backend(TUNING), ["rank 2 did not reach a compilation that it shares with the others"]),
     "a barrier of its own": ([*join(3), *fails(1, TIMED_OUT, where="/me/train.py:7 in save")], ["rank 0 did not reach the barrier 'save_3' in time (nor did rank 2)"]),
     "a clean-up that JAX aborts": ([*join(3), *said(1, Handling(RAISED, "t.py:13"), Crashed(crash("/me/t.py", 13))), *fails(0, GLOO), *aborted(1, printed=FATAL)], [CLEANED, CLEAN_UP]),
-    "an abort after a clean-up": ([*join(3), *said(1, Handling(RAISED, "t.py:13"), Crashed(crash("/me/t.py", 14))), *fails(0, GLOO), *aborted(1, printed=FATAL)], ["rank 1 did not reach a collective in which others gave up waiting (nor did rank 2)"]),
+    "an abort after a clean-up": ([*join(3), *said(1, Handling(RAISED, "t.py:13"), Crashed(crash("/me/t.py", 14))), *fails(0, GLOO), *aborted(1, printed=FATAL)], ["rank 2 did not reach a collective in which others gave up waiting"]),
     "a clean-up that fails": ([*join(3), *fails(1, GLOO, where="t.py:13", before=RAISED), *fails(0, GLOO)], [CLEANED, CLEAN_UP]),
     "a clean-up of all": ([*join(3), *(e for r in range(3) for e in fails(r, GLOO, before=RAISED))], ["3 ranks failed: " + GLOO]),
     "a callback": ([*join(3), *said(1, CALLBACK), *fails(0, GLOO)], ["rank 1 raised in its jax.pure_callback: ValueError: not finite, at data.py:12"]),
@@ -396,7 +388,7 @@ BESIDE: dict[str, tuple[Sequence[Event], str]] = {
     "one alone": ([*calls(3, where="t.py:3"), *said(1, LATE), *fails(0, joined=False), *ends(0, 1), *ends(1)], LONE.replace("these are 3 separate single-process jobs", "rank 1 is a single-process job, separate from the others").replace("all 3 ranks", "it")),
     "all alone": ([*calls(3, where="t.py:3"), *each(3, LATE), *ends(0), *ends(1), *ends(2)], LONE),
     "one process each": ([*(call(rank, 1, f"h:{rank}", of=0) for rank in range(3)), *ends(0), *ends(1), *ends(2)], "these ran as 3 separate single-process jobs: each rank called initialize() with num_processes=1"),
-    "none has joined": ([*each(3, ImportedJax("1", "1", "3")), *ends(0), *ends(1), *ends(2)], "no rank called jax.distributed.initialize(): these ran as 3 separate single-process jobs"),
+    "none has joined": ([*each(3, ImportedJax("1", "1", "3")), *ends(0), *ends(1), *ends(2)], APART),
 }  # fmt: skip
 
 
@@ -485,12 +477,13 @@ def test_failing_rule_loses_neither_other_rules_nor_the_summary(
         raise ValueError("broken")
         yield
 
-    assert len({rule.find for rule in RULES}) == len(RULES)
-    monkeypatch.setattr(settings, "other_version", broken)
-    monkeypatch.setattr(rules, "RULES", [rule.copy_with() for rule in RULES])
+    assert len({rule.name for rule in RULES}) == len(RULES)
+    others = [each for each in RULES if each.name != "other_version"]
+    at_limit = frozenset({Moment.LIMIT})
+    monkeypatch.setattr(rules, "RULES", [Rule(broken, at_limit), *others])
     told = Told([call(0), call(2), *said(1, CALLBACK)])
     assert told.at_limit()[0].startswith("rank 1's jax.pure_callback failed")
-    failed = "the rule settings.other_version failed: ValueError('broken'); please report this"
+    failed = "the rule broken failed: ValueError('broken'); please report this"
     assert set(told.state.failed_hints) == {failed}
 
 
@@ -507,9 +500,7 @@ def test_findings_cost_grows_with_time_not_ranks(monkeypatch: pytest.MonkeyPatch
             asked[rule.name] += 1
             return rule.find(view)
 
-        copy = rule.copy_with()
-        copy.__dict__["find"] = count_and_find
-        return copy
+        return rule.copy_with(find=count_and_find)
 
     monkeypatch.setattr(rules, "RULES", tuple(map(watched, RULES)))
     told = Told(ends(1), count)

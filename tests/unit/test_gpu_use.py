@@ -8,7 +8,7 @@ from records import run_of
 from mcjax_launch.agent.gpu_users import attribute_gpus, merge_readings
 from mcjax_launch.agent.system import system
 from mcjax_launch.agent.system.unix import HostProcess
-from mcjax_launch.explain.findings import gpus
+from mcjax_launch.explain.rules import memory_taken
 from mcjax_launch.explain.view import View
 from mcjax_launch.journal.facts import MemoryExhausted
 from mcjax_launch.journal.gpu_use import GpuActivity, describe_gpus
@@ -123,18 +123,17 @@ def test_rank_that_works_on_any_gpu_works() -> None:
 def test_holders_of_memory_are_named_after_a_rank_has_found_none() -> None:
     job = Job(ranks=7)
     job.state.on_memory_exhausted(MemoryExhausted(6), 1.0)
-    assert list(gpus.memory_taken(View(job.state, 1.0))) == []
+    assert list(memory_taken(View(job.state, 1.0))) == []
     held = [RankOnGpu(rank, mib) for rank, mib in enumerate((9000, 8000, 40000, 7000, 6000, 5000))]
     others = ("pid 99 (python x.py) 900 MiB",)
     full = GpuUse(1, "NVIDIA H100", 81000, 81920, ranks=(*held, RankOnGpu(6, 520)), others=others)
     job.report(use(0, CONTEXT, 6), full)
-    [found] = gpus.memory_taken(View(job.state, job.now))
+    [found] = memory_taken(View(job.state, job.now))
     assert found.words == (
         "rank 6 found no memory: of GPU 1 (H100) 79.1 of 80.0 GiB are in use: rank 2 39.1 GiB, "
         "rank 0 8.8 GiB, rank 1 7.8 GiB, rank 3 6.8 GiB, 3 more 11.2 GiB, "
         "pid 99 (python x.py) 900 MiB"
     )
-    assert found.due == 3.0  # if it ends before, the summary says it
     end = Exited(6, 1, (), None, 0.0, 0)
     job.state.on_exited(end, job.now)
     job.report()  # its memory is free again

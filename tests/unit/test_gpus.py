@@ -7,7 +7,7 @@ import pytest
 from records import run_of
 
 from mcjax_launch.errors import LaunchError
-from mcjax_launch.explain.findings.devices import shared_gpus
+from mcjax_launch.explain.rules import shared_gpus
 from mcjax_launch.explain.view import View
 from mcjax_launch.job.devices import GpuShares, describe_gpus, share_out
 from mcjax_launch.job.hosts import Host

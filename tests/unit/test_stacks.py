@@ -30,7 +30,7 @@ Current thread 0x00007f01 (most recent call first):
 def test_the_current_thread_comes_first() -> None:
     asked, other = parse_threads(LOADING)
     assert [frame.line for frame in asked.frames] == ["5", "87"]
-    assert [frame.library for frame in other] == ["python", ""]
+    assert [frame.library for frame in other.frames] == ["python", ""]
 
 
 def test_equal_stacks_are_merged_and_odd_ones_separate() -> None:
