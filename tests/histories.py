@@ -6,7 +6,6 @@ from typing import Any
 
 from records import failure, rank_run
 
-from mcjax_launch.explain.jax_messages.noise import Noise
 from mcjax_launch.journal.rank_run import RankRun, Verdict
 from mcjax_launch.wire.hook_messages import Failed, Raised
 
@@ -96,15 +95,15 @@ REPORTS: dict[str, tuple[Failed, bool, Verdict]] = {
 }  # fmt: skip
 
 
-def read_streams() -> dict[str, list[tuple[str, Noise | None]]]:
-    """Lines of the ranks' streams, by a name for each, and which of them are noise."""
-    streams: dict[str, list[tuple[str, Noise | None]]] = {}
+def read_streams() -> dict[str, list[tuple[str, str | None]]]:
+    """Lines of the ranks' streams, by a name for each, and what kind of noise each is, if any."""
+    streams: dict[str, list[tuple[str, str | None]]] = {}
     for row in Path(__file__).with_name("jax_output.txt").read_text().splitlines():
         if row.startswith("== "):
             lines = streams[row[3:]] = []
         else:
             kind, _, line = row.partition("|")
-            noise = None if kind.startswith("shown") else Noise[kind.strip()]
+            noise = None if kind.startswith("shown") else kind.strip()
             lines.append((line[1:].replace("\\x20", " "), noise))
     return streams
 

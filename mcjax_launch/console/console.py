@@ -329,11 +329,6 @@ class Console:
         now = time.monotonic()
         self._show(self._noise.fold_victims(own_term=own_term, now=now), now)
 
-    def announce_failure(self, rank: int, failure: Failed) -> None:
-        """Record a failure that a rank will print; later ranks' equal failures are hidden."""
-        if (rank, frames.STDERR) in self._streams:
-            self._noise.announce(rank, failure)
-
     def finish_ranks(self, *, mentions: bool = True) -> None:
         """Show all held output, because all streams have ended, maybe without a last newline.
 

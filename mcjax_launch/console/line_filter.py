@@ -29,9 +29,6 @@ class LineFilter:
     def set_verdict(self, rank: int, verdict: Verdict | None, failure: Failed | None) -> None:
         """Record the verdict on a rank, and the failure that it has reported."""
 
-    def announce(self, rank: int, failure: Failed) -> None:
-        """Record a failure that a rank has reported and is about to print."""
-
     def feed(self, piece: Piece, now: float) -> Sequence[Piece]:
         """Return the pieces to show when a piece has come."""
         return (piece,)

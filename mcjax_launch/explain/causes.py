@@ -6,7 +6,7 @@ import signal
 
 from mcjax_launch.explain.findings import importing
 from mcjax_launch.explain.hints import find_hints_safely
-from mcjax_launch.explain.jax_messages.line_classifier import without_noise
+from mcjax_launch.explain.jax_messages.noise import without_noise
 from mcjax_launch.explain.rules import apply_rules
 from mcjax_launch.explain.snapshots import find_crash_frame
 from mcjax_launch.explain.victims import ran_other_collective

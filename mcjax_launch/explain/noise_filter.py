@@ -1,117 +1,69 @@
-"""Filter that hides lines of JAX and Gloo without value for the user; pure.
+"""Filter that hides lines of JAX and Gloo without value for the user, by three rules; pure.
 
-- Gloo announces each connection on stdout; libraries report on stderr that CUDA has no driver, and
-  ranks on GPUs that they end. These lines are always hidden, and not counted.
-- Ranks that end because another rank has failed report that at length on stderr. These follow-on
-  errors are hidden, and counted, once the job ends. The verdict of a rank decides: the failure of a
-  rank that failed by itself is shown; the failure that a victim has reported is hidden.
-- A rank can print follow-on errors before the kernel reports the other rank's death. So stderr is
-  held back for a moment from JAX's first such line on.
-- A traceback is held back until its last line has come. If the job ends because a rank has failed,
-  an unfinished traceback of another rank, killed meanwhile, is a follow-on error.
-- The rank that failed may outlive the other ranks: what JAX's C++ prints about their end is hidden
-  too, if the rank's own failure is known.
-- If several ranks end with the same exception at the same lines of the user's code, only the first
-  traceback is shown. The same holds for the KeyboardInterrupt of a Ctrl-C, of which only the lines
-  of the user's code are shown.
+1. Lines that are no news in any job are never shown (`jax_messages/noise.py`), and not counted.
+2. Once the job ends because a rank has failed, what other ranks print of their loss is counted, not
+   shown: all stderr of ranks that failed as a consequence, and of all others what follows a line
+   that tells of a lost rank. So is a traceback that is the same in a rank that has shown it.
+3. Such a line, or the first line of a traceback, which may be one of a loss, holds back its rank's
+   stderr for half a second: by then it is known whether another rank has failed.
+
+Nothing is lost: -v shows all, and log files have it.
 """
 
 from __future__ import annotations
 
 import math
-from collections import defaultdict
-from collections.abc import Callable, Sequence
-from itertools import chain
+import re
+from collections import Counter
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from mcjax_launch.console.line_filter import LineFilter
 from mcjax_launch.console.pieces import Fragment, Lines, Piece, Stream, make_lines
-from mcjax_launch.explain.jax_messages.cpp_blocks import (
-    LONGEST_MARK,
-    BlockReader,
-    has_victims_mark,
-    may_begin_with,
-    split_at_message,
-)
-from mcjax_launch.explain.jax_messages.gloo import GLOO_START, GlooListener
-from mcjax_launch.explain.jax_messages.line_classifier import LineClassifier
-from mcjax_launch.explain.jax_messages.noise import NO_NEWS, Noise
-from mcjax_launch.explain.jax_messages.tracebacks import (
-    Reader,
-    Traceback,
-)
-from mcjax_launch.explain.shown_failures import ShownFailures
+from mcjax_launch.explain.jax_messages import noise
+from mcjax_launch.explain.jax_messages.tracebacks import find_tracebacks
 from mcjax_launch.journal.colours import remove_colours
+from mcjax_launch.journal.rank_run import Verdict
 from mcjax_launch.ranks import format_count, format_ranks
 from mcjax_launch.wire import frames
 from mcjax_launch.wire.source_lines import is_users
 
 if TYPE_CHECKING:
-    from mcjax_launch.journal.rank_run import Verdict
     from mcjax_launch.wire.hook_messages import Failed
 
-#: Seconds that a traceback like another rank's waits for the job's end before it is shown.
-SAME_S = 2.0
-#: Seconds within which a traceback may be followed by another that it has led to.
-CHAIN_S = 0.1
+#: Stderr is held back for at most so many seconds before the job ends, and so many bytes of it.
+HOLD_S = 0.5
+MOST_HELD = 1 << 18
+#: Seconds to wait for the rest of a line of Gloo's, which writes it in pieces.
+REST_S = 2.0
 # A chunk of so many bytes is not searched: nobody reads that much.
 _FLOOD = 1 << 16
-#: Stderr is held back for at most so many seconds,
-HOLD_S = 0.5
-#: and at most so many bytes of it.
-MOST_HELD = 1 << 18
-#: Seconds to wait for the rest of a line of Gloo's, which writes it in pieces, or of a C++ block.
-REST_S = 2.0
-# No noise has longer lines.
-_LONGEST_NOISE = 1 << 14
-_SAME = "of the same error"
-_INTERRUPT = "of KeyboardInterrupt"
-# Words for the kinds of lines that are hidden and counted.
-_WORDS: dict[Noise | None, str] = {
-    Noise.VICTIM: "of follow-on errors",
-    Noise.STACK: "of follow-on errors",
-    Noise.TRACEBACK: "of follow-on errors",
-    Noise.TERM: "of follow-on errors",
-    Noise.INTERRUPT: _INTERRUPT,
-    Noise.INSIDE: _INTERRUPT,
-    Noise.SAME: _SAME,
-}
+_TRACEBACK, _USAGE, _CALL = b"Traceback (most recent call last):", b"usage: ", b'  File "'
+_MARKS = (_TRACEBACK, _USAGE, _CALL, *noise.LOSS_MARKS)
+# Of a traceback, of argparse's message, and of a SyntaxError.
+_FIRST_LINE = (
+    rb"(?m)^(?:\x1b\[[\d;]*m)*"
+    rb'(?:(?:  \+ Exception Group )?Traceback \(most |usage: |  File ".*", line \d+)'
+)
+_FOLLOW_ON, _SAME, _INTERRUPT = "of follow-on errors", "of the same error", "of KeyboardInterrupt"
 
 
 class _Held:
-    """Held pieces of a stream; each piece is searched only once."""
+    """Held pieces of a stream.
 
-    __slots__ = ("_has_mark", "_tracebacks", "pieces", "same", "text", "told", "until")
+    Args:
+        until: time at which they are shown, in time.monotonic's seconds.
+
+    """
 
     def __init__(self, until: float) -> None:
         self.until = until
-        self.told = 0  # number of tracebacks for which `until` was set
-        self.same = False  # it waits because another rank has shown one of its tracebacks
         self.pieces: list[Piece] = []
-        self.text = bytearray()
-        self._tracebacks = Reader()
-        self._has_mark = False
+        self.size = 0
 
     def add(self, piece: Piece) -> None:
-        text = piece.text
         self.pieces.append(piece)
-        begin = max(0, len(self.text) - LONGEST_MARK)  # a mark may have begun there
-        self.text += text
-        self._tracebacks.feed(text)
-        self._has_mark = self._has_mark or has_victims_mark(self.text[begin:])
-
-    @property
-    def tracebacks(self) -> list[Traceback]:
-        """Tracebacks in these pieces."""
-        return self._tracebacks.found
-
-    def is_open(self, ending: bool) -> bool:
-        """Return whether more input is needed to decide how much of the pieces to show."""
-        last = self._tracebacks.found[-1:]
-        if any(not traceback.is_over for traceback in last):
-            return True
-        victims = self._has_mark and b"]" in self.text  # as behind the file and line of C++
-        return (victims or any(traceback.is_victims for traceback in last)) and not ending
+        self.size += len(piece.text)
 
 
 class NoiseFilter(LineFilter):
@@ -120,198 +72,77 @@ class NoiseFilter(LineFilter):
     Args:
         shown_by: name of the option that shows hidden lines.
 
-    Attributes:
-        failures: the ranks' failures, as far as they are known.
-
     """
 
     def __init__(self, shown_by: str = "-v") -> None:
-        self._gloo: defaultdict[Stream, GlooListener] = defaultdict(GlooListener)
-        self._blocks: defaultdict[Stream, BlockReader] = defaultdict(BlockReader)
-        self._begun_gloo: dict[Stream, bytes] = {}  # behind an unfinished line
         self._shown_by = shown_by
-        self._words = dict(_WORDS)
-        self._hidden: dict[str, int] = dict.fromkeys(_WORDS.values(), 0)  # lines, by their words
-        self._same_in: set[int] = set()  # ranks whose errors are those of other ranks
-        self._ending = False
-        self._at_end = False  # nothing more will come
-        self.failures = ShownFailures()
-        self._listeners: dict[Stream, LineClassifier] = {}
+        self._never: dict[Stream, noise.NeverShown] = {}
         self._held: dict[Stream, _Held] = {}
-        self._begun = _BegunLines()
+        self._verdicts: dict[int, Verdict] = {}
+        self._reported: set[int] = set()  # ranks that have reported how they failed
+        self._ending = self._own_term = False
+        self._shown: dict[object, int] = {}  # by a traceback: the rank that has shown it
+        self._hidden: Counter[str] = Counter()  # lines, by their words
+        self._same_in: set[int] = set()  # ranks whose errors are those of other ranks
 
     def get_patience_s(self, begun: bytes) -> float:
-        """Return the seconds for which a line that may be of Gloo or of a C++ block waits."""
-        return REST_S if begun.startswith(GLOO_START) or may_begin_with(begun) else 0.0
+        """Return the seconds for which a line that may be Gloo's waits for its rest."""
+        return REST_S if begun.startswith(noise.GLOO_START) else 0.0
 
     def set_verdict(self, rank: int, verdict: Verdict | None, failure: Failed | None) -> None:
-        """Record the verdict on a rank; see `ShownFailures.set_verdict`."""
-        self.failures.set_verdict(rank, verdict, failure)
-
-    def announce(self, rank: int, failure: Failed) -> None:
-        """Record a failure that a rank will print; see `ShownFailures.announce`."""
-        self.failures.announce(rank, failure)
+        """Record the verdict on a rank, and whether it has reported its failure."""
+        if verdict is None:  # it is restarted
+            self._verdicts.pop(rank, None)
+            self._reported.discard(rank)
+            return
+        self._verdicts[rank] = verdict
+        if failure is not None:
+            self._reported.add(rank)
+        for stream, held in self._held.items():
+            if self._ending and stream.rank == rank:
+                held.until = 0.0  # it has waited for the verdict
 
     def feed(self, piece: Piece, now: float) -> list[Piece]:
         """Process a piece of a stream; return the pieces to show."""
         if piece.stream.number == frames.STDOUT:
-            return self._without_gloo(piece)
-        return self._process_errors(self._without_stubs(piece), now)
+            return _without_gloo(piece)
+        if self._verdicts.get(piece.stream.rank) is Verdict.VICTIM and self._ending:
+            return self._hide([piece], _FOLLOW_ON)
+        kept = self._without_never_shown(piece)
+        return self._process(kept, now) if kept is not None else []
 
-    def _without_gloo(self, piece: Piece) -> list[Piece]:
-        """Return a piece of stdout without Gloo's messages: whole lines, or the ends of lines."""
-        listener = self._gloo[piece.stream]
-        if isinstance(piece, Fragment):
-            return self._remove_gloo(piece, listener)
-        if len(piece.data) >= _FLOOD or not listener.may_be_in(piece.text):
-            return [piece]
-        return _filter_lines(piece, lambda line: _cut_gloo(line, listener))
+    def _without_never_shown(self, piece: Piece) -> Piece | None:
+        """Return a piece of stderr without lines that are never shown; None if none is left."""
+        if isinstance(piece, Fragment) or len(piece.data) >= _FLOOD:
+            return piece
+        text, never = piece.text, self._never.get(piece.stream)
+        is_term = self._ending and self._own_term and noise.TERM_MARK in text
+        is_open = never is not None and never.is_open
+        if not is_term and not is_open and not any(mark in text for mark in noise.NEVER_MARKS):
+            return piece
+        recognize = self._never.setdefault(piece.stream, noise.NeverShown()).recognize
 
-    def _remove_gloo(self, part: Fragment, listener: GlooListener) -> list[Piece]:
-        """Return a part of a line of stdout without Gloo's message, which waits for its newline."""
-        stream = part.stream
-        text = self._begun_gloo.pop(stream, b"") + part.text
-        if (at := text.find(GLOO_START)) >= 0:
-            gloo = text[at:]
-            if not part.ends and len(gloo) <= _LONGEST_NOISE:
-                self._begun_gloo[stream] = gloo
-                text = text[:at]
-            elif listener.may_be_in(gloo) and listener.recognize(gloo[:-1]):
-                text = text[:at] + b"\n" if at or self._begun.get_line(stream) else b""
-        if not text:
-            return []
-        shown = part._replace(text=text)
-        if (line := self._begun.add(shown)) is not None:
-            listener.recognize(line)
-        return [shown]
+        def is_hidden(line: bytes) -> bool:
+            return recognize(line) or (is_term and noise.is_term(line))
 
-    def _without_stubs(self, piece: Piece) -> list[Piece]:
-        """Return a piece of stderr without messages of JAX's C++ that are no news in any job."""
-        blocks = self._blocks[piece.stream]
-        if isinstance(piece, Lines):
-            if len(piece.data) >= _FLOOD or not blocks.may_have_stubs(piece.text):
-                return [piece]
-            return _filter_lines(piece, lambda line: _cut_stub(line, blocks))
-        if not piece.ends or not blocks.may_have_stubs(piece.text):
-            return [piece]
-        text = _cut_stub(piece.text[:-1], blocks)
-        if not text and not self._begun.get_line(piece.stream):
-            return []
-        return [piece._replace(text=(text or b"") + b"\n")]
+        return _filter_lines(piece, is_hidden)
 
-    def _process_errors(self, pieces: Sequence[Piece], now: float) -> list[Piece]:
-        return list(chain.from_iterable(self._process_error(piece, now) for piece in pieces))
-
-    def _process_error(self, piece: Piece, now: float) -> list[Piece]:
-        """Process a piece of stderr; return the pieces to show."""
+    def _process(self, piece: Piece, now: float) -> list[Piece]:
+        """Hold back stderr from a line on that may tell of a lost rank; return what to show."""
         stream = piece.stream
-        if self.failures.announces(stream.rank) and isinstance(piece, Lines):
-            rank = stream.rank
-            kept = _filter_lines(
-                piece, lambda line: None if self._is_unwanted(line, rank) else line
-            )
-            if not kept:
-                return []
-            (piece,) = kept
-        held = self._held.pop(stream, None)
+        held = self._held.get(stream)
+        shown: list[Piece] = []
         if held is None:
-            if isinstance(piece, Fragment):  # it has waited already
-                return self._select_pieces([piece], piece.text)
-            # Until it is over, or its rank is.
-            waits = self._ending and self.failures.are_of_others(stream.rank)
-            held = _Held(math.inf if waits else now + HOLD_S)
+            at = _find_mark(piece)
+            if at < 0:
+                return [piece]
+            if at:
+                shown.append(make_lines(stream, piece.text[:at]))
+                piece = make_lines(stream, piece.text[at:])
+            waits = self._ending and self._verdicts.get(stream.rank) is not Verdict.FAILED
+            held = self._held[stream] = _Held(math.inf if waits else now + HOLD_S)
         held.add(piece)
-        if len(held.text) <= MOST_HELD and self._is_undecided(held, stream, now):
-            self._held[stream] = held
-            return []
-        return self._select_pieces(held.pieces, bytes(held.text))
-
-    def _is_unwanted(self, line: bytes, rank: int) -> bool:
-        kind = self.failures.classify_line(line, rank, ending=self._ending)
-        if kind is not None:
-            self._count_if_hidden(kind, rank)
-        return kind is not None
-
-    def _is_undecided(self, held: _Held, stream: Stream, now: float) -> bool:
-        """Return whether more input, or time, is needed to decide which held pieces to show."""
-        if held.is_open(self._ending):
-            return True
-        if not held.tracebacks or held.tracebacks[-1].is_victims:
-            return False
-        same = self._is_known(stream, held)
-        if self._ending and (same or held.tracebacks[-1].is_interrupt):
-            return False
-        if held.told != len(held.tracebacks):  # only another traceback delays these
-            held.told, held.same = len(held.tracebacks), same
-            held.until = now + (SAME_S if same else CHAIN_S)
-        return now < held.until
-
-    def _select_pieces(self, pieces: list[Piece], text: bytes) -> list[Piece]:
-        """Return the pieces to show: all, or while the job ends, all but follow-on errors."""
-        stream = pieces[0].stream
-        if not self._ending:
-            return self._pass_unchanged(pieces, text)
-        listener = self._listeners.setdefault(stream, LineClassifier(is_users))
-        begun = self._begun.get_line(stream)
-        classify, at_end = self.failures.classify_traceback, self._at_end
-        listener.expect(begun + text, lambda found: classify(found, stream, at_end=at_end))
-        behind = self.failures.collect_lines_behind(stream)
-        listener.same = behind
-        if not listener.may_be_in(begun + text):
-            return self._pass_unchanged(pieces, text)
-        kept = list(chain.from_iterable(self._filter_piece(piece, listener) for piece in pieces))
-        self.failures.record_text(stream, b"".join(piece.text for piece in kept))
-        return kept
-
-    def _filter_piece(self, piece: Piece, listener: LineClassifier) -> list[Piece]:
-        rank = piece.stream.rank
-        if isinstance(piece, Lines):
-            return _filter_lines(
-                piece, lambda line: self._strip_noise(line, listener.classify(line), rank)
-            )
-        if (line := self._begun.add(piece)) is None:
-            return [piece]
-        listener.classify(line)
-        kept = self._strip_noise(piece.text.removesuffix(b"\n"), None, rank)
-        return [piece._replace(text=(kept or b"") + b"\n")]
-
-    def _strip_noise(self, line: bytes, kind: Noise | None, rank: int) -> bytes | None:
-        """Return the part to show of a line, given its kind of noise; None to hide the line."""
-        if kind is not None:
-            return None if self._count_if_hidden(kind, rank) else line
-        text, behind = split_at_message(line)
-        return text if self._count_if_hidden(behind, rank) else line
-
-    def _count_if_hidden(self, kind: Noise | None, rank: int) -> bool:
-        """Return whether lines of a kind are hidden; if so, count a line."""
-        words = self._words.get(kind)
-        if words is None:
-            return False
-        if kind is not Noise.SAME and self.failures.is_unreported(rank):
-            return False
-        self._hidden[words] += 1
-        if kind is Noise.SAME:
-            self._same_in.add(rank)
-        return True
-
-    def pop_mentions(self) -> list[str]:
-        """Return a line for each kind of hidden lines, and forget their numbers."""
-        counts, self._hidden = self._hidden, dict.fromkeys(self._hidden, 0)
-        lines = []
-        for words, count in counts.items():
-            if not count:
-                continue
-            whose = f" in {format_ranks(sorted(self._same_in))}" if words == _SAME else ""
-            number = format_count(count, "line")
-            lines.append(f"hid {number} {words}{whose}; {self._shown_by} shows them")
-        return lines
-
-    def _pass_unchanged(self, pieces: list[Piece], text: bytes) -> list[Piece]:
-        self.failures.record_text(pieces[0].stream, text)
-        for piece in pieces:
-            if isinstance(piece, Fragment):
-                self._begun.add(piece)
-        return pieces
+        return [*shown, *self._release(stream)] if held.size > MOST_HELD else shown
 
     def fold_victims(self, *, own_term: bool, now: float) -> list[Piece]:
         """Hide follow-on errors from now on, because the job ends.
@@ -321,108 +152,151 @@ class NoiseFilter(LineFilter):
                 about the user's SIGTERM are shown.
             now: time, in time.monotonic's seconds.
 
-        Returns:
-            The held pieces that are to be shown now.
-
         """
-        self._ending = True
-        if not own_term:
-            self._words.pop(Noise.TERM, None)
-        held, self._held = self._held, {}
-        again = [piece for waiting in held.values() for piece in waiting.pieces]
-        return self._process_errors(again, now)
+        self._ending, self._own_term = True, own_term
+        for stream, held in self._held.items():
+            if self._verdicts.get(stream.rank) is not Verdict.FAILED:
+                held.until = math.inf
+        return []
 
     @property
     def deadline(self) -> float | None:
-        """Time at which to show held pieces, in time.monotonic's seconds.
-
-        None if no piece is held, or if all are held without a time limit while the job ends.
-        """
+        """Time at which to show held pieces, in time.monotonic's seconds; None for never."""
         first = min((held.until for held in self._held.values()), default=math.inf)
         return first if first < math.inf else None
 
     def expire(self, now: float) -> list[Piece]:
         """Return the held pieces to show because they are due; all if `now` is infinity."""
-        self._at_end = now == math.inf
-        return self._show_held(lambda stream, held: self._is_due(stream, held, now))
+        due = [stream for stream, held in self._held.items() if held.until <= now]
+        return [piece for stream in due for piece in self._release(stream)]
 
     def stop_holding(self, rank: int) -> list[Piece]:
         """Remove a rank's held pieces, and return those to show."""
-        return self._show_held(lambda stream, held: stream.rank == rank)
+        held = [stream for stream in self._held if stream.rank == rank]
+        return [piece for stream in held for piece in self._release(stream)]
 
-    def _is_due(self, stream: Stream, held: _Held, now: float) -> bool:
-        """Return whether held pieces are due.
+    def _release(self, stream: Stream) -> list[Piece]:
+        """Remove a stream's held pieces; return those to show, and count the others."""
+        pieces, rank = self._held.pop(stream).pieces, stream.rank
+        text = b"".join(piece.text for piece in pieces)
+        verdict = self._verdicts.get(rank)
+        if self._ending and verdict is not Verdict.FAILED:
+            if verdict is Verdict.VICTIM or _find_loss(text) >= 0 or _has_victims_traceback(text):
+                return self._hide(pieces, _FOLLOW_ON)
+        elif self._ending and rank in self._reported and (at := _find_loss(text)) >= 0:
+            # It has failed by itself; what follows is about the end of the others.
+            self._hide([make_lines(stream, text[at:])], _FOLLOW_ON)
+            text = text[:at]
+            pieces = [make_lines(stream, text)] if text else []
+        return self._show_once(stream, text, pieces)
 
-        Ranks that fail together print at the same moment. So pieces with a traceback that another
-        rank has shown meanwhile wait on.
-        """
-        if held.until > now:
-            return False
-        if now == math.inf or self._ending or held.same or not self._is_known(stream, held):
-            return True
-        held.same, held.until = True, now + SAME_S
-        return False
-
-    def _is_known(self, stream: Stream, held: _Held) -> bool:
-        return any(self.failures.is_known(found, stream) for found in held.tracebacks)
-
-    def _show_held(self, wanted: Callable[[Stream, _Held], bool]) -> list[Piece]:
-        pieces: list[Piece] = []
-        for stream, held in list(self._held.items()):
-            if wanted(stream, held):
-                del self._held[stream]
-                pieces += self._select_pieces(held.pieces, bytes(held.text))
+    def _show_once(self, stream: Stream, text: bytes, pieces: list[Piece]) -> list[Piece]:
+        """Return the pieces unless another rank that has failed has shown the same error."""
+        key, rank = _make_key(text), stream.rank
+        first = self._shown.setdefault(key, rank) if key is not None else rank
+        if not self._ending and rank not in self._verdicts:
+            return pieces  # it goes on
+        is_interrupt = key == KeyboardInterrupt.__name__
+        if first != rank:
+            self._same_in.update(() if is_interrupt else (rank,))
+            return self._hide(pieces, _INTERRUPT if is_interrupt else _SAME)
+        if is_interrupt and self._ending:
+            shown = _select_users_calls(text)
+            self._hidden[_INTERRUPT] += text.count(b"\n") - shown.count(b"\n")
+            return [make_lines(stream, shown)] if shown else []
         return pieces
 
+    def _hide(self, pieces: list[Piece], words: str) -> list[Piece]:
+        """Count the lines of pieces that are hidden; return none."""
+        self._hidden[words] += sum(piece.text.count(b"\n") for piece in pieces)
+        return []
 
-class _BegunLines:
-    """Unfinished lines, joined from fragments, up to the greatest length of noise."""
-
-    def __init__(self) -> None:
-        self._lines: dict[Stream, bytes] = {}
-
-    def get_line(self, stream: Stream) -> bytes:
-        """Return a stream's unfinished line; b"" if there is none."""
-        return self._lines.get(stream, b"")
-
-    def add(self, part: Fragment) -> bytes | None:
-        """Add a fragment; return the line without its newline if now complete, else None."""
-        line = self._lines.pop(part.stream, b"")
-        if len(line) <= _LONGEST_NOISE:
-            line += part.text
-        if part.ends:
-            return line.removesuffix(b"\n")
-        self._lines[part.stream] = line
-        return None
+    def pop_mentions(self) -> list[str]:
+        """Return a line for each kind of hidden lines, and forget their numbers."""
+        counts, self._hidden = self._hidden, Counter()
+        lines = []
+        for words in (_FOLLOW_ON, _INTERRUPT, _SAME):
+            if count := counts[words]:
+                whose = f" in {format_ranks(sorted(self._same_in))}" if words == _SAME else ""
+                number = format_count(count, "line")
+                lines.append(f"hid {number} {words}{whose}; {self._shown_by} shows them")
+        return lines
 
 
-def _cut_gloo(line: bytes, listener: GlooListener) -> bytes | None:
-    """Return the part of a line before Gloo's message; None if that is the whole line."""
-    if listener.recognize(line):
-        return None
-    at = line.find(GLOO_START)
-    return line[:at] if at > 0 and listener.recognize(line[at:]) else line
+def _without_gloo(piece: Piece) -> list[Piece]:
+    """Return a piece of stdout without Gloo's messages."""
+    is_flood = len(piece.data) >= _FLOOD if isinstance(piece, Lines) else True
+    if is_flood or noise.GLOO_MARK not in piece.text or isinstance(piece, Fragment):
+        return [piece]
+    kept = _filter_lines(piece, noise.is_gloo)
+    return [kept] if kept is not None else []
 
 
-def _cut_stub(line: bytes, blocks: BlockReader) -> bytes | None:
-    """Return the part of a line before a message that is no news; None if that is the line."""
-    if blocks.classify(remove_colours(line)) in NO_NEWS:
-        return None
-    text, kind = split_at_message(line)
-    return text if kind in NO_NEWS else line
-
-
-def _filter_lines(lines: Lines, kept_of: Callable[[bytes], bytes | None]) -> list[Piece]:
-    """Return the parts of whole lines to show.
-
-    Args:
-        lines: lines of one stream.
-        kept_of: called for each line, in order; returns the part to show, or None.
-
-    """
+def _filter_lines(lines: Lines, is_hidden: Callable[[bytes], bool]) -> Lines | None:
+    """Return whole lines without those that are hidden; None if none is left."""
     every = lines.text[:-1].split(b"\n")
-    kept = [shown for line in every if (shown := kept_of(line)) is not None]
-    if kept == every:
-        return [lines]
-    text = b"".join(line + b"\n" for line in kept)
-    return [make_lines(lines.stream, text)] if kept else []
+    kept = [line for line in every if not is_hidden(line)]
+    if len(kept) == len(every):
+        return lines
+    return make_lines(lines.stream, b"".join(line + b"\n" for line in kept)) if kept else None
+
+
+def _find_mark(piece: Piece) -> int:
+    """Return where the line begins from which on stderr is held back; -1 if there is none."""
+    text = piece.text
+    if isinstance(piece, Fragment) or len(text) >= _FLOOD:
+        return -1
+    if not any(mark in text for mark in _MARKS):
+        return -1
+    first = re.search(_FIRST_LINE, text)
+    found = [at for at in (_find_loss(text), first.start() if first else -1) if at >= 0]
+    return min(found, default=-1)
+
+
+def _find_loss(text: bytes) -> int:
+    """Return where the first line begins that tells of a lost rank; -1 if there is none."""
+    if not any(mark in text for mark in noise.LOSS_MARKS):
+        return -1
+    at = 0
+    for line in text.split(b"\n"):
+        if noise.tells_of_loss(remove_colours(line)):
+            return at
+        at += len(line) + 1
+    return -1
+
+
+def _has_victims_traceback(text: bytes) -> bool:
+    return any(traceback.is_victims for traceback in find_tracebacks(text + b"\n"))
+
+
+def _make_key(text: bytes) -> object:
+    """Return a key that is equal for the same error of the user's code; None if there is none.
+
+    Messages may name the rank, and calls inside libraries may differ.
+    """
+    lines = remove_colours(text).split(b"\n")
+    said = [line.partition(b":")[0] for line in lines if line and not line.startswith(b" ")]
+    first = re.match(_FIRST_LINE, text)
+    is_usage = text.startswith(_USAGE) and b": error: " not in text
+    if first is None or is_usage or said[-1:] in ([], [_TRACEBACK.rstrip(b":")]):
+        return None
+    if b"KeyboardInterrupt" in said:
+        return KeyboardInterrupt.__name__
+    return tuple(line for line in lines if _is_users_call(line)), tuple(said)
+
+
+def _is_users_call(line: bytes) -> bool:
+    call = re.match(rb'  File "(.*)", line ', line)
+    return call is not None and is_users(call[1].decode("utf-8", "replace"))
+
+
+def _select_users_calls(text: bytes) -> bytes:
+    """Return the traceback of a KeyboardInterrupt without calls inside libraries."""
+    kept, is_shown = [], True
+    for line in text.splitlines(keepends=True):
+        plain = remove_colours(line)
+        if plain.startswith(b'  File "') or not plain.startswith(b" "):
+            is_shown = not plain.startswith(b" ") or _is_users_call(plain)
+        if is_shown:
+            kept.append(line)
+    return b"".join(kept)

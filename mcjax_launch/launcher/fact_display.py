@@ -39,8 +39,6 @@ class FactDisplay:
         rank, said = told.rank, told.message
         run = self._state.ranks[rank]
         if isinstance(said, hook_messages.Failed):
-            if told.main and not said.has_calls:
-                self._console.announce_failure(rank, said)
             if run.hidden_failure is not None and run.verdict is None:
                 self._set_verdict(run)
         elif rank == min(self._state.ranks):

@@ -8,7 +8,7 @@ import os
 import re
 from collections.abc import Callable
 
-from mcjax_launch.explain.jax_messages.line_classifier import without_noise
+from mcjax_launch.explain.jax_messages.noise import without_noise
 from mcjax_launch.journal.attempt import Attempt, JobOutcome
 from mcjax_launch.journal.ending import JobStopped, NotStarted, RankFailed
 from mcjax_launch.journal.state import RunState

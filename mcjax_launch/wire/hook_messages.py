@@ -232,11 +232,6 @@ class Failed(HookMessage):
             return self
         return handled
 
-    @property
-    def has_calls(self) -> bool:
-        """True if the failure's traceback lists calls; False for an exit or a SyntaxError."""
-        return not self.exited and self.traceback.startswith("Traceback")
-
     def check(self) -> None:
         """Reject a status outside 1 to 255: a failure never ends with status 0."""
         if not 0 < self.status <= MOST_STATUS:

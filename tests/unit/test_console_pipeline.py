@@ -6,8 +6,6 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from histories import leaves
-from records import failure
 
 from mcjax_launch.console.console import Console
 from mcjax_launch.console.prefix import RankLabel
@@ -248,7 +246,6 @@ def test_equal_usage_of_several_ranks_is_shown_once(
     for rank in range(3):
         three.on_data(Data(rank, STDERR, USAGE), time.monotonic())
         wait_if_any(three)
-    three.on_data(Data(2, STDERR, b"more\n"), time.monotonic())
     if ending == "after":
         job_ends(three, 0)
     three.finish_ranks()
@@ -256,7 +253,6 @@ def test_equal_usage_of_several_ranks_is_shown_once(
     count = 3 if ending == "never" else 1
     assert [shown.count(f"] {line}\n") for line in USAGE.decode().splitlines()] == [count] * 3
     assert ("hid 6 lines of the same error in ranks 1-2" in shown) == (ending != "never")
-    assert "[2] more\n" in shown
 
 
 def wait_if_any(console: Console) -> None:
@@ -275,30 +271,6 @@ def test_harmless_usage_text_is_shown(console: Make, capfd: Capture) -> None:
     job_ends(both, 0)
     both.finish_ranks()
     assert capfd.readouterr().err.count("usage: ") == 6
-
-
-def test_equal_texts_of_failures_are_shown_once(console: Make, capfd: Capture) -> None:
-    """In whatever pieces they come; other lines between them are shown."""
-    text = 'File "x.py", line 3\n    def f(:\n\nSyntaxError: invalid'
-    printed = [f"  {text}\n", f"  {text}\n".replace("    def", "log\n    def"), "else\n"]
-    three = console(3)
-    for rank, said in enumerate(printed):
-        told = text if said != "else\n" else "other"
-        three.announce_failure(rank, failure("SyntaxError: invalid", traceback=told))
-        for at in range(0, len(said), 7):
-            three.on_data(Data(rank, STDERR, said[at : at + 7].encode()), time.monotonic())
-    three.finish_ranks()
-    first = [f"[0] {line}" for line in printed[0].splitlines()]
-    hidden = "mcjax-launch: hid 4 lines of the same error in rank 1; -v shows them"
-    assert capfd.readouterr().err.splitlines() == [*first, "[1] log", "[2] else", hidden]
-
-
-def test_text_of_a_hidden_rank_hides_no_text(console: Make, capfd: Capture) -> None:
-    screen = console(2, show=(1,))
-    for rank in range(2):
-        screen.announce_failure(rank, leaves("no data"))
-        screen.on_data(Data(rank, STDERR, b"no data\n"), time.monotonic())
-    assert capfd.readouterr().err == "[1] no data\n"
 
 
 def test_an_unfinished_line_is_not_shown_while_its_end_may_be_unread(

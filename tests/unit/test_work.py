@@ -26,7 +26,7 @@ from mcjax_launch.console.renderers import Live, Plain
 from mcjax_launch.console.unfinished import UnfinishedLines
 from mcjax_launch.errors import LaunchError
 from mcjax_launch.explain import program_code
-from mcjax_launch.explain.jax_messages import known_errors, line_classifier, lost_peer, tracebacks
+from mcjax_launch.explain.jax_messages import known_errors, lost_peer, noise, tracebacks
 from mcjax_launch.explain.noise_filter import NoiseFilter
 from mcjax_launch.explain.snapshots import format_stacks
 from mcjax_launch.features.preload.agent.import_server import Importer
@@ -227,8 +227,8 @@ def test_quadratic_pattern_is_detected() -> None:
 # --- loops ---
 
 _OF_A_LOOP = 15_000
-_START = tracebacks.START.decode()
-_CHAIN = tracebacks.CHAINS[0].decode()
+_START = tracebacks._START.decode()
+_CHAIN = tracebacks._CHAINS[0].decode()
 _HEAD = "E0101 01:01:01.1 1 a/b.cc:1] "
 REPEATED = (
     *("a", "\n", "\r", "a\n", "a\r", "a\r\n", "\0", "é", "[", "{", "(", '"', ",", "=", "-", "0"),
@@ -285,7 +285,7 @@ def show(data: bytes, *, stream: int, culprit: int | None = None) -> None:
     tails = Tails(for_record=True)
     tails.expect(1)
     if culprit is not None:
-        noise_filter.failures.set_verdict(culprit, Verdict.FAILED, None)
+        noise_filter.set_verdict(culprit, Verdict.FAILED, None)
         noise_filter.fold_victims(own_term=True, now=0)
 
     def filtered(found: Iterable[Piece]) -> Iterator[Piece]:
@@ -328,7 +328,7 @@ def import_slowly(text: str) -> None:
 
 
 def diagnose(text: str) -> None:
-    line_classifier.without_noise(text.splitlines())
+    noise.without_noise(text.splitlines())
     known_errors.find_known_error(text)
     known_errors.parse_wrong_devices(text, text)
     lost_peer.is_of_lost_peer("XlaRuntimeError", text)

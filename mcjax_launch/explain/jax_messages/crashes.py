@@ -3,7 +3,7 @@
 import re
 import signal
 
-from mcjax_launch.explain.jax_messages.cpp_blocks import has_victims_mark
+from mcjax_launch.explain.jax_messages.noise import LOSS_MARKS
 
 # Only the last lines of stderr can explain the end: a C++ stack may follow the line.
 _LAST_LINES = 300
@@ -56,7 +56,7 @@ def find_crash_words(stderr: str, status: int) -> str:
     found = (
         _read_line(lines, at)
         for at in reversed(range(len(lines)))
-        if not has_victims_mark(lines[at].encode("utf-8", "replace"))
+        if not any(mark in lines[at].encode("utf-8", "replace") for mark in LOSS_MARKS)
     )
     return next(filter(None, found), "")
 

@@ -16,7 +16,7 @@ import pytest
 from _pytest.runner import CallInfo
 from _pytest.skipping import evaluate_xfail_marks, xfailed_key
 
-from mcjax_launch.explain.jax_messages.line_classifier import without_noise
+from mcjax_launch.explain.jax_messages.noise import without_noise
 from mcjax_launch.options.kinds import parse_duration
 from mcjax_launch.python import CallFailed, JobFailed, LaunchError
 from mcjax_launch.python.pytest_plugin import marks
