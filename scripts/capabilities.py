@@ -230,7 +230,6 @@ CAPABILITIES = (
             "console/renderers.py",
             "console/aside.py",
             "console/unfinished.py",
-            "explain/shown_failures.py",
             "launcher/progress.py",
         ),
         r"collapse|status_line|noise",

@@ -339,8 +339,12 @@ class Console:
         now = time.monotonic()
         if self.status_line is not None:
             self.status_line.say("", now)
-        self._filter(self._unfinished.finish(), now)
+        # What is written byte by byte, such as an archive, ends as the rank ended it.
+        ends_lines = not self._style.no_prefix or self._outputs[frames.STDOUT].sink.is_terminal
+        self._filter(self._unfinished.finish(ends_lines=ends_lines), now)
         self.flush()
+        for output in self._outputs.values() if not ends_lines else ():
+            output.expire(math.inf)
         if mentions and not self._outputs[frames.STDOUT].sink.gone:
             for text in self._noise.pop_mentions():
                 self.note(text)

@@ -116,9 +116,16 @@ class UnfinishedLines:
         self._ended.update(piece.stream for piece in out)
         return out
 
-    def finish(self) -> list[Piece]:
-        """End the unfinished lines of all ranks, whose streams have ended."""
-        return self._end({*self._waiting, *self._begun})
+    def finish(self, *, ends_lines: bool = True) -> list[Piece]:
+        """End the unfinished lines of all ranks, whose streams have ended.
+
+        Args:
+            ends_lines: False to return the lines as they are, without newlines.
+
+        """
+        if ends_lines:
+            return self._end({*self._waiting, *self._begun})
+        return [self._begin(stream) for stream in list(self._waiting)]
 
     def _end(self, streams: set[Stream]) -> list[Piece]:
         out: list[Piece] = [

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Sequence
 
+from mcjax_launch.job import placeholders
 from mcjax_launch.job.devices import needs_gpus
 from mcjax_launch.job.hosts import Host
 from mcjax_launch.job.job import WITHOUT_JAX, Job
@@ -10,6 +11,9 @@ from mcjax_launch.job.program_copies import list_source_paths
 from mcjax_launch.options.wrappers import list_commands
 from mcjax_launch.wire import messages
 from mcjax_launch.wire.address import split_address
+
+# The placeholders that have no value before the ranks start.
+_LATER = dict.fromkeys(("coordinator", "coordinator_host", "coordinator_port"), "")
 
 
 def make_prepare_order(
@@ -40,7 +44,7 @@ def make_prepare_order(
         missing="" if host.is_local and not job.sync else job.program_hint,
         pythons=_list_pythons(job, host) if job.is_python else (),
         without_jax=_get_no_jax_error(job, host),
-        env=dict(job.env),
+        env=_fill_variables(job, host, ranks),
         chdir=host.chdir or job.chdir,
         chdir_given=bool(host.chdir) or job.chdir_given,
         coordinator=coordinator,
@@ -58,6 +62,25 @@ def make_prepare_order(
         jax=job.mtls != "off" and job.expects_hooks,
         sources=list_source_paths(job) if several or job.record else (),
     )
+
+
+def _fill_variables(job: Job, host: Host, ranks: Sequence[int]) -> dict[str, str]:
+    """Return the user's variables as the first rank of a host will have them.
+
+    What the agent asks of Python there is asked with them. A value that holds the coordinator,
+    which is not chosen yet, is left out.
+    """
+    values = {
+        "host": host.name,
+        "num_processes": str(job.num_processes),
+        "process_id": str(min(ranks, default=0)),
+        "local_process_id": "0",
+        "job_id": "0" * 8,
+    }
+    filled = {name: placeholders.fill(value, values) for name, value in job.env}
+    return {
+        name: value for name, value in filled.items() if placeholders.fill(value, _LATER) == value
+    }
 
 
 def _is_given(job: Job, host: Host) -> bool:

@@ -11,7 +11,13 @@ _WILD = re.compile(r"[*?[]")
 # A letter keeps `*` from handing on all variables of this machine, such as PATH and HOME.
 _PATTERN = re.compile(r"(?=.*[A-Za-z])[\w*?\[\]!-]+", re.ASCII)
 _NAME = re.compile(r"[A-Za-z_]\w*")
-# The launcher's own options and settings, which no pattern means.
+# Variables of each rank's place in the job, and what sets them.
+_SET_BY_LAUNCHER = {
+    "JAX_PROCESS_ID": "",
+    "JAX_NUM_PROCESSES": ": use -n",
+    "JAX_COORDINATOR_ADDRESS": ": use --coordinator",
+}
+# The launcher's own options and settings, and each rank's place, which no pattern means.
 _OWN = re.compile(r"_?MCJAX_")
 
 
@@ -32,6 +38,8 @@ def collect_variables(
     found: list[tuple[str, str]] = []
     for path in options.env_file:
         found += (pairs := read_variables(path))
+        for name, _ in pairs:
+            _check_name(name, f"--env-file {path}: {name}")
         _describe(options, f"--env-file {path}", pairs, say)
     for text in options.env:
         if not is_pattern(text):
@@ -66,10 +74,17 @@ def parse_variable(text: str, environ: Mapping[str, str]) -> tuple[str, str]:
         given = f"{name}=..." if equals else name  # the value may be a secret
         raise LaunchError(f"-x {given}: {name!r} is not a valid variable name")
     if equals:
+        _check_name(name, f"-x {name}=...")
         return name, value
+    _check_name(name, f"-x {name}")
     if name not in environ:
         raise LaunchError(f"-x {name}: not set here; write -x {name}=VALUE")
     return name, environ[name]
+
+
+def _check_name(name: str, given: str) -> None:
+    if (instead := _SET_BY_LAUNCHER.get(name)) is not None:
+        raise LaunchError(f"{given}: the launcher sets it in each rank{instead}")
 
 
 def is_pattern(text: str) -> bool:
@@ -89,7 +104,9 @@ def find_matching(pattern: str, environ: Mapping[str, str]) -> Iterator[str]:
     if not _PATTERN.fullmatch(pattern):
         raise LaunchError(f"-x {pattern}: write a pattern with part of a name, such as 'NCCL_*'")
     for name in sorted(environ):
-        if _NAME.fullmatch(name) and not _OWN.match(name) and fnmatchcase(name, pattern):
+        if not _NAME.fullmatch(name) or _OWN.match(name) or name in _SET_BY_LAUNCHER:
+            continue
+        if fnmatchcase(name, pattern):
             yield name
 
 

@@ -31,9 +31,12 @@ def test_check_passes_over_several_hosts_without_the_hook(jobs: Jobs) -> None:
     assert "\nok       sum          6 over 3 devices, in " in ended.stdout
 
 
-def test_check_fails_if_not_all_ranks_join(jobs: Jobs) -> None:
-    options = ["-n", 2, "-d", 1, "-x", "JAX_NUM_PROCESSES=3", "--start-timeout", "12s"]
-    ended = jobs.run("--check", *options)
+def test_check_fails_if_not_all_ranks_join(jobs: Jobs, tmp_path: Path) -> None:
+    (tmp_path / "sitecustomize.py").write_text(
+        "import os, time\nif os.environ.get('JAX_PROCESS_ID') == '1': time.sleep(1000)\n"
+    )
+    options = ["-n", 2, "-d", 1, "-x", f"PYTHONPATH={tmp_path}", "--start-timeout", "12s"]
+    ended = jobs.run("--check", "--preload", "none", *options)
     assert ended.status == 1
     assert re.search(r"\nerror    sum  .*initialize\(\)", ended.stdout)
     assert ended.seconds < 60

@@ -124,6 +124,13 @@ def test_a_last_line_without_a_newline_is_shown_once(
     assert [shown.count(text) for text in ("tail", "between", "grows")] == [1, 1, 1]
 
 
+@pytest.mark.parametrize("pause", ["", "sleep 0.5;"])
+def test_output_without_a_prefix_ends_as_the_rank_ends_it(jobs: Jobs, pause: str) -> None:
+    """As an archive on its way to a file, whether its last line was shown in part before or not."""
+    ended = jobs.run("--no-prefix", "sh", "-c", rf"printf 'a\nb\0'; {pause} printf c")
+    assert ended.out == b"a\nb\0c"
+
+
 def test_a_last_line_without_a_newline_is_shown_once_on_a_terminal(
     at_terminal: START, tmp_path: Path
 ) -> None:

@@ -9,6 +9,7 @@ from mcjax_launch.job.hosts import Host
 from mcjax_launch.job.job import Job
 from mcjax_launch.job.plan import Plan, make_plan, place_ranks
 from mcjax_launch.job.program_copies import describe_differing_copies
+from mcjax_launch.launcher.agent_orders import make_prepare_order
 from mcjax_launch.machine import rank_environ
 from mcjax_launch.wire.address import split_address
 from mcjax_launch.wire.messages import HostFacts, Tpu, VisibleGpus
@@ -53,6 +54,13 @@ def test_hosts_with_another_copy_of_the_program_are_named() -> None:
 )  # fmt: skip
 def test_rank_command_is_built(changes: dict[str, object], argv: tuple[str, ...]) -> None:
     assert plan_of(JOB.copy_with(**changes)).ranks[0].argv == argv
+
+
+def test_host_is_asked_about_python_with_the_variables_of_its_first_rank() -> None:
+    env = (("PYTHONHASHSEED", "{process_id}"), ("A", "{coordinator_host}"), ("B", "{host}:{x}"))
+    job = JOB.copy_with(env=env)
+    order = make_prepare_order(job, B, [2], first=False, several=True)
+    assert order.env == {"PYTHONHASHSEED": "2", "B": "b:{x}"}
 
 
 def variables(job: Job, inherited: dict[str, str] | None = None) -> dict[str, str]:

@@ -79,7 +79,7 @@ def test_pattern_passes_on_what_matches_here() -> None:
 
 
 def test_pattern_passes_on_no_settings_of_the_launcher() -> None:
-    there = "MCJAX_HOSTS _MCJAX_LAUNCH_CLIENT BASH_FUNC_M%% MC"
+    there = "JAX_PROCESS_ID JAX_NUM_PROCESSES MCJAX_HOSTS _MCJAX_LAUNCH_CLIENT BASH_FUNC_M%% MC"
     assert collect("*M*", here=there) == {"MC": "here"}
 
 
@@ -90,6 +90,9 @@ WRONG = {
     "A*=secret": "-x A*=...: a pattern takes the values that are set here: -x 'A*'",
     "A-B=secret": "-x A-B=...: 'A-B' is not a valid variable name",
     "A": "-x A: not set here; write -x A=VALUE",
+    "JAX_PROCESS_ID=9": "-x JAX_PROCESS_ID=...: the launcher sets it in each rank",
+    "JAX_NUM_PROCESSES": "-x JAX_NUM_PROCESSES: the launcher sets it in each rank: use -n",
+    "JAX_COORDINATOR_ADDRESS=a:1": "-x JAX_COORDINATOR_ADDRESS=...: the launcher sets it in each rank: use --coordinator",
 }
 
 
@@ -98,6 +101,14 @@ def test_wrong_variable_is_refused_without_its_value(text: str) -> None:
     with pytest.raises(LaunchError) as caught:
         collect(text)
     assert str(caught.value) == WRONG[text]
+
+
+def test_file_sets_no_place_of_a_rank(tmp_path: Path) -> None:
+    (tmp_path / "env").write_text("A=1\nJAX_PROCESS_ID=3\n")
+    with pytest.raises(
+        LaunchError, match=r"env: JAX_PROCESS_ID: the launcher sets it in each rank"
+    ):
+        collect(files=(str(tmp_path / "env"),))
 
 
 def test_option_wins_over_files_and_later_files_over_earlier(tmp_path: Path) -> None:
