@@ -91,12 +91,32 @@ def parse_some_ranks(value: Any) -> Any:
     return parse_ranks(value) if known is None else known
 
 
+# MiB of memory that NVIDIA's driver reports for its GPUs.
+_GPUS_MIB = {
+    "l4": 23034,
+    "a100-40g": 40960,
+    "a100": 81920,
+    "h100": 81559,
+    "h200": 143771,
+    "b200": 183359,
+}
+
+
 def parse_chip(value: Any) -> str:
-    """Read a size of memory, such as `80G`, or a TPU slice, such as `v5e:8x8`."""
+    """Read a size of memory, such as `80G`, a GPU, such as `h100`, or a TPU slice, as `v5e:8x8`."""
     text = str(value).strip()
-    if parse_size(text) is None and not re.fullmatch(r"v\d+\w*:\d+(x\d+)*", text):
-        raise ValueError(f"{value!r} is neither memory (80G) nor a TPU slice (v5e:8x8)")
+    if parse_memory(text) is None and not re.fullmatch(r"v\d[a-z\d]*:\d+(?:x\d+)*", text):
+        gpus = ", ".join(_GPUS_MIB)
+        raise ValueError(
+            f"{value!r} is neither memory (80G), nor a TPU slice (v5e:8x8), nor {gpus}"
+        )
     return text
+
+
+def parse_memory(text: str) -> int | None:
+    """Return the bytes of a size, or of a GPU's memory; None if the text is neither."""
+    mib = _GPUS_MIB.get(text.lower())
+    return parse_size(text) if mib is None else mib << 20
 
 
 def parse_size(text: str) -> int | None:

@@ -341,8 +341,8 @@ class DebuggingOptions(OptionGroup, title="Debugging", kw_only=True):
         in_project=False,
         only_command="it is for --preview",
         needs="--preview RANKS",
-        help="Compare with this memory of a chip (80G), or compile for this TPU slice (v5e:8x8); "
-        "exit status 1 if a program does not fit.",
+        help="Compare with this memory of a chip (80G, or h100), or compile for this TPU slice "
+        "(v5e:8x8); exit status 1 if a program does not fit.",
     )
     preview_steps: int | None = declare_option(
         kinds.ONE_OR_MORE,

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from mcjax_launch.errors import LaunchError
 from mcjax_launch.job.hosts import LOCAL, Host
 from mcjax_launch.job.plan import count_ranks_by_host
-from mcjax_launch.options.kinds import parse_size
+from mcjax_launch.options.kinds import parse_memory
 from mcjax_launch.options.options import Options
 from mcjax_launch.ranks import format_count
 
@@ -46,7 +46,7 @@ def make_fields(
             "--preview 0,17"
         )
     devices = options.cpu_devices or 1
-    if options.on is not None and parse_size(options.on) is None:
+    if options.on is not None and parse_memory(options.on) is None:
         _check_chips(options.on, sum(sizes), devices)
     return {
         "alone": tuple(sorted(ranks)),

@@ -266,8 +266,6 @@ def copy(number):
 def work():
     while True:
         sorted([1, 2, 3], key=copy)
-
-print("ready", flush=True)
 """
 WITH_THREADS = """
 import threading
@@ -288,7 +286,8 @@ def test_process_that_runs_python_survives_its_dumps(
     server: Server, threads: str, answers: str
 ) -> None:
     """Whoever reads stacks without Python's lock reads frames that are half made, and crashes."""
-    with server.start(f"{answers}{BUSY}{threads}work()") as process:
+    begin = "print('ready', flush=True)\nwork()"  # each thread has begun
+    with server.start(f"{answers}{BUSY}{threads}{begin}") as process:
         if answers:
             eventually(server.has_answering_thread)
         for _ in range(8):

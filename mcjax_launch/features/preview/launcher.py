@@ -20,7 +20,7 @@ from mcjax_launch.features.preview.report import (
 )
 from mcjax_launch.journal.stop_reasons import StopReason
 from mcjax_launch.launcher.part import JobLauncher, LauncherPart
-from mcjax_launch.options.kinds import parse_size
+from mcjax_launch.options.kinds import parse_memory
 from mcjax_launch.wire import exit_status
 from mcjax_launch.wire.codec import to_json
 from mcjax_launch.wire.hook_messages import Failed
@@ -40,7 +40,7 @@ class PreviewReport(LauncherPart):
     def __init__(self, launcher: JobLauncher) -> None:
         super().__init__(launcher)
         job = launcher.job
-        self._chip = Chip(job.on or "", parse_size(job.on or "") or 0)
+        self._chip = Chip(job.on or "", parse_memory(job.on or "") or 0)
         self._ranks = {rank: RankReport(rank) for rank in job.alone}
         self._left = set(job.alone)
 
@@ -75,6 +75,7 @@ class PreviewReport(LauncherPart):
     def on_exited(self, message: Exited, _: float) -> None:
         """Judge at the end of the last rank whether all programs fit, if no rank has failed."""
         state, report = self.launcher.state, self._ranks[message.rank]
+        report.has_failed = state.ranks[message.rank].failed
         report.rematerialized += find_rematerialized(state.tails.get_tails(message.rank)[1])
         self._left.discard(message.rank)
         has_failed = any(run.failed for run in state.ranks.values())

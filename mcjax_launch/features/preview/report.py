@@ -7,14 +7,15 @@ from typing import Any
 
 from mcjax_launch.features.preview.messages import Calls, Checkpoint, Collective, PreviewedProgram
 from mcjax_launch.journal.programs import format_title
-from mcjax_launch.ranks import format_count, format_ranks
+from mcjax_launch.ranks import format_count, format_ranks, group_by_key
 from mcjax_launch.wire.codec import Nested
 from mcjax_launch.wording import format_names
 
 # Programs to show, those that need most memory first.
 _MOST_PROGRAMS = 8
-# Share of memory above which an argument that is not sharded is worth a warning.
-_UNSHARDED = 0.1
+# An argument that is not sharded is worth a warning from these bytes on, and above this share of
+# the memory.
+_UNSHARDED_BYTES, _UNSHARDED = 256 << 20, 0.1
 # Names of axes along which chips should be near each other.
 _NEAR = re.compile(r"(tp|tensor|model|mp|mdl)(_?\w*)", re.IGNORECASE)
 
@@ -29,6 +30,7 @@ class RankReport:
     Attributes:
         programs: its programs, in the order in which they were compiled.
         error: class of the exception that has ended the rank; "" if none has.
+        has_failed: True if the rank has ended before its end.
         rematerialized: operations whose operand the compiler reshards by making it whole.
 
     """
@@ -40,6 +42,7 @@ class RankReport:
         self.checkpoints: list[Checkpoint] = []
         self.rematerialized: list[str] = []
         self.error = ""
+        self.has_failed = False
 
     def count_calls(self, program: PreviewedProgram) -> int:
         """Return the number of calls of a program, as far as the rank has reported it."""
@@ -109,14 +112,18 @@ def format_report(
     for line in find_differences(ranks):
         yield f"warning: {line}"
     each = f", {format_count(devices, 'device')} each" if devices > 1 else ""
-    alike: dict[tuple[str, ...], list[RankReport]] = defaultdict(list)
+    alike: dict[tuple[object, ...], list[RankReport]] = defaultdict(list)
     for rank in ranks:
         without_calls = (
             re.sub(r"called \d+ times?", "", line) for line in _format_rank(rank, chip)
         )
-        alike[tuple(without_calls)].append(rank)
+        alike[rank.has_failed, *without_calls].append(rank)
     for first, *others in alike.values():
-        yield f"preview of rank {first.rank} of {num_processes}{each}{_describe_compiler(chip)}:"
+        until = ", until it failed" if first.has_failed else ""
+        yield (
+            f"preview of rank {first.rank} of {num_processes}{until}{each}"
+            f"{_describe_compiler(chip)}:"
+        )
         yield from _format_rank(first, chip)
         if others:
             yield f"preview of {format_ranks([rank.rank for rank in others])}: the same programs"
@@ -240,14 +247,19 @@ def _make_object(value: object) -> Any:
 # --- warnings ---
 
 
-def find_warnings(rank: RankReport, chip: Chip) -> Iterator[str]:
-    """Yield what is likely a mistake in a rank's programs, each with the user's line."""
+def find_warnings(rank: RankReport, chip: Chip) -> Iterable[str]:
+    """Return what is likely a mistake in a rank's programs, each with the user's line, once."""
+    return dict.fromkeys(_list_warnings(rank, chip))
+
+
+def _list_warnings(rank: RankReport, chip: Chip) -> Iterator[str]:
     for program in rank.programs:
         name = _name(program)
         if program.empty:
             yield f"{name}: {format_names(program.empty)} has no rows"
         memory = program.memory or chip.memory or program.needed
-        large = [a for a in program.unsharded if a.bytes > _UNSHARDED * memory]
+        least = max(_UNSHARDED_BYTES if not chip.on else 0, _UNSHARDED * memory)
+        large = [argument for argument in program.unsharded if argument.bytes > least]
         if large:
             sizes = [f"{a.name} ({format_bytes(a.bytes)})" for a in large]
             yield f"{name}: not sharded, whole on each device: {format_names(sizes)}"
@@ -269,7 +281,29 @@ def find_warnings(rank: RankReport, chip: Chip) -> Iterator[str]:
 
 
 def find_differences(ranks: Sequence[RankReport]) -> Iterator[str]:
-    """Yield the functions that ranks call with other arguments than the first rank does."""
+    """Yield the functions that ranks call with other arguments, or at other times, than others."""
+    yield from _find_other_arguments(ranks)
+    yield from _find_other_counts([rank for rank in ranks if not rank.has_failed])
+
+
+def _find_other_counts(ranks: Sequence[RankReport]) -> Iterator[str]:
+    """Yield the functions that ranks call different numbers of times: some would wait."""
+    names = dict.fromkeys(_name(program) for rank in ranks for program in rank.programs)
+    for name in names:
+        counts = group_by_key(
+            (sum(rank.count_calls(each) for each in rank.programs if _name(each) == name), rank)
+            for rank in ranks
+        )
+        if len(counts) > 1:
+            parts = [
+                f"{format_ranks([rank.rank for rank in some])} "
+                f"{'call' if len(some) > 1 else 'calls'} it {format_count(count, 'time')}"
+                for count, some in counts.items()
+            ]
+            yield f"{name}: {format_names(parts, 4)}: in the job they would wait for each other"
+
+
+def _find_other_arguments(ranks: Sequence[RankReport]) -> Iterator[str]:
     told: set[str] = set()
     first: dict[str, PreviewedProgram] = {}
     for rank in ranks:

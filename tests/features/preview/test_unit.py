@@ -71,6 +71,9 @@ def test_arguments_are_compared_by_type_and_sharding() -> None:
     assert longer.describe_change(old) == "w is bf16[9,4], before it was bf16[8,4]"
     assert format_sharding(sharding) == "sharded P(None, 'fsdp', 'tp')"
     assert "before it was not committed to devices" in new.describe_change(old)
+    written = (f"#sdy.sharding<@{mesh}, [{{}}]>" for mesh in ("mesh", "empty_mesh"))
+    count, same = (Parameter("n", "tensor<i32>", text, is_donated=False) for text in written)
+    assert count.describe_change(same) == ""  # what differs cannot be seen
 
 
 def test_keys_of_the_other_processes() -> None:
@@ -136,8 +139,8 @@ def test_what_does_not_fit() -> None:
 
 WARNINGS = {
     "x has no rows": STEP.copy_with(empty=("x",)),
-    "not sharded, whole on each device: w (30.0 MiB)": STEP.copy_with(
-        unsharded=(WholeArgument("w", 30 << 20), WholeArgument("b", 10))
+    "not sharded, whole on each device: w (300.0 MiB)": STEP.copy_with(
+        unsharded=(WholeArgument("w", 300 << 20), WholeArgument("b", 200 << 20))
     ),
     "axis tp crosses hosts": STEP.copy_with(
         collectives=(Collective("all-reduce", ("tp",), 1, 8, 4),)
@@ -147,8 +150,16 @@ WARNINGS = {
 
 @pytest.mark.parametrize("text", WARNINGS)
 def test_warnings_name_the_line(text: str) -> None:
-    found = list(report.find_warnings(make_rank(WARNINGS[text]), Chip()))
+    rank = make_rank(WARNINGS[text], WARNINGS[text])
+    found = list(report.find_warnings(rank, Chip()))
     assert found == [f"jit(step) at train.py:42: {text}"]
+
+
+def test_argument_that_is_not_sharded_is_compared_with_the_chip() -> None:
+    small = STEP.copy_with(unsharded=(WholeArgument("w", 30 << 20),))
+    assert list(report.find_warnings(make_rank(small), Chip("16G", 16 << 30))) == []
+    [found] = report.find_warnings(make_rank(small), Chip("200M", 200 << 20))
+    assert found.endswith("not sharded, whole on each device: w (30.0 MiB)")
 
 
 def test_warning_of_a_function_compiled_again_counts_all() -> None:
@@ -175,6 +186,23 @@ def test_ranks_that_call_a_function_with_other_shapes() -> None:
     assert list(report.find_differences(ranks)) == [
         "jit(step) at train.py:42: ranks 0 and 17 would run different programs: x is f32[8], and "
         "x is f32[7]"
+    ]
+
+
+def test_ranks_that_call_a_function_another_number_of_times() -> None:
+    ranks = [make_rank(STEP, rank=rank) for rank in range(4)]
+    ranks[0].calls = Calls((18,), 0, 0)
+    ranks[1].calls, ranks[1].has_failed = Calls((2,), 0, 0), True
+    lines = list(report.format_report(ranks, 4, 1, Chip()))
+    assert lines[0] == (
+        "warning: jit(step) at train.py:42: rank 0 calls it 18 times, ranks 2-3 call it 3 times: in "
+        "the job they would wait for each other"
+    )
+    previews = [line for line in lines if line.startswith("preview of rank")]
+    assert previews == [
+        "preview of rank 0 of 4, bytes on a device by XLA's CPU compiler:",
+        "preview of ranks 2-3: the same programs",
+        "preview of rank 1 of 4, until it failed, bytes on a device by XLA's CPU compiler:",
     ]
 
 

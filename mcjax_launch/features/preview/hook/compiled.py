@@ -48,10 +48,8 @@ class Parameter:
         """Return how the argument differs from the one of an earlier program; "" if it does not."""
         if (self.shape, self.dtype) != (before.shape, before.dtype):
             return f"{self.name} is {self._format_type()}, before it was {before._format_type()}"
-        if self.sharding != before.sharding:
-            now, then = map(format_sharding, (self.sharding, before.sharding))
-            return f"{self.name} is {now}, before it was {then}"
-        return ""
+        now, then = map(format_sharding, (self.sharding, before.sharding))
+        return f"{self.name} is {now}, before it was {then}" if now != then else ""
 
     def __str__(self) -> str:
         return f"{self.name} is {self._format_type()} {format_sharding(self.sharding)}"
@@ -106,16 +104,18 @@ class Code:
         return [arg for each, arg in pairs if each.is_donated and hasattr(arg, "delete")]
 
     def describe_change(self, before: Code) -> str:
-        """Return why this is another program than an earlier one of the same function."""
+        """Return why this is another program than an earlier one of the same function.
+
+        It is "" if only the meshes of arguments differ, or how their shardings are written.
+        """
         counts = len(self.parameters), len(before.parameters)
         if counts[0] != counts[1]:
             return f"it has {counts[0]} arguments, before it had {counts[1]}"
-        pairs = zip(self.parameters, before.parameters)
-        changes = (now.describe_change(then) for now, then in pairs)
-        return next(
-            filter(None, changes),
-            "with equal arguments: a static argument or a Python value in it is another one",
-        )
+        pairs = list(zip(self.parameters, before.parameters))
+        changes = [now.describe_change(then) for now, then in pairs]
+        if any(changes) or any(now.sharding != then.sharding for now, then in pairs):
+            return next(filter(None, changes), "")
+        return "with equal arguments: a static argument or a Python value in it is another one"
 
 
 def _find_main(computation: Any) -> Any:
