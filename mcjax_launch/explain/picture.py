@@ -222,7 +222,7 @@ def _add_number(state: RunState, run: RankRun, place: Place) -> Place:
     number, is_begun = state.sequences.find_latest(run.process_id)
     if not number:
         return place
-    words = f"program {number:,}" if is_begun else f"after {format_count(number, 'program')}"
+    words = f"program {number:,}" if is_begun else f"after program {number:,}"
     return place.copy_with(programs=words)
 
 

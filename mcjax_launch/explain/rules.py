@@ -34,12 +34,14 @@ from mcjax_launch.ranks import (
 from mcjax_launch.wire.address import is_loopback, split_text
 from mcjax_launch.wire.hook_messages import (
     GPU_PLATFORMS,
+    AtBarrier,
     Backend,
     CalledBelow,
     CollectedTests,
     Compiling,
     ImportedJax,
     Joining,
+    Leaving,
     NotJoined,
     ProcessNumber,
     Raised,
@@ -795,6 +797,31 @@ def _find_failure_position(run: RankRun) -> str:
         file, _, line = where.rpartition(":")
         return format_place(name, f"{shorten_path(file).rpartition('/')[2]}:{line}")
     return run.late_position
+
+
+@after(AtBarrier, Leaving, Exited)
+def deserted_barrier(view: View) -> Iterator[Finding]:
+    """Find a barrier of all ranks at which ranks wait for ranks that have finished.
+
+    A rank has come to a barrier if it has done so as often as the rank that waits there.
+    """
+    gone = [run for run in view.runs if run.has_finished]
+    for run in view.runs if gone else ():
+        barrier = run.barrier
+        if barrier is None or run.has_finished:
+            continue
+        times = run.barriers[barrier.name]
+        absent = [other for other in gone if other.barriers.get(barrier.name, 0) < times]
+        if absent:
+            ranks = tuple(other.process_id for other in absent)
+            at = f" at {barrier.where}" if barrier.where else ""
+            words = (
+                f"{view.format_ranks(ranks)} finished without reaching the barrier "
+                f"{barrier.name!r}, where rank {run.process_id} waits{at}"
+            )
+            cure = "all ranks must reach a barrier, or none"
+            yield Finding(words, ranks, cure=cure, is_certain=not view.state.survives)
+            return
 
 
 @after(DEATH)

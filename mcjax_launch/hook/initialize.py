@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import sys
-from types import FunctionType
 
 from ..machine import rank_environ
 from ..machine.interpreter import explain_old_jax
@@ -20,6 +19,7 @@ from ..wire.hook_messages import (
     NotJoined,
 )
 from . import (
+    barriers,
     below,
     coordinator,
     devices,
@@ -42,54 +42,6 @@ if TYPE_CHECKING:
     from .agent_link import AgentLink
     from .exits import Exits
     from .part import Parts
-
-# --- barriers and keys, named in stacks ---
-# A wait at a barrier of the coordination service, or for a key, is in C++, and ranks that wait at
-# different barriers wait forever. The call goes through a Python function named after the barrier
-# or key, so that a stack shows the name without any message.
-
-_WAITS = ("wait_at_barrier", "blocking_key_value_get", "blocking_key_value_get_bytes")
-_MOST_NAME = 80
-
-
-def name_barriers_in_stacks() -> None:
-    """Make stack dumps show which barrier or key JAX's client waits for.
-
-    Call this before JAX makes its client.
-    """
-    library = jax_internals.get_extension()
-    client: Any = getattr(library, "DistributedRuntimeClient", None)
-    for call in _WAITS:
-        real = getattr(client, call, None)
-        if real is None or isinstance(real, FunctionType):  # wrapped by an earlier call
-            continue
-        try:
-            setattr(client, call, _wrap_wait(real, call, str(library.__file__)))
-        except (AttributeError, TypeError):  # an unknown version of jaxlib
-            return
-
-
-def _wrap_wait(real: Any, call: str, library: str) -> FunctionType:
-    """Return a wrapper of `real` that shows its first argument as a function name in stacks."""
-    # A path in jaxlib, so that the frame counts as JAX's.
-    file = os.path.join(os.path.dirname(library), "coordination_service")
-    body = _wait.__code__.replace(co_filename=file)
-
-    def wait(self: Any, *args: Any, **kwargs: Any) -> Any:
-        name = str(args[0] if args else kwargs.get("barrier_id", kwargs.get("key")))[:_MOST_NAME]
-        some = ", ..." if args[2:] or kwargs.get("process_ids") else ""  # a barrier of some ranks
-        code = body.replace(co_name=f"{call}({name!r}{some})")
-        return FunctionType(code, {})(real, self, args, kwargs)
-
-    code = wait.__code__.replace(co_filename=file, co_name=call)
-    named = FunctionType(code, globals(), None, None, wait.__closure__)
-    named.__doc__ = real.__doc__
-    return named
-
-
-def _wait(real: Any, client: Any, args: Any, kwargs: Any) -> Any:
-    return real(client, *args, **kwargs)
-
 
 # --- settings that must be equal in all processes ---
 
@@ -244,7 +196,7 @@ class Initialization:
         )
         devices.leave_gpus_to_program(self._environ)
         _adjust_jaxlib(address, self._environ)
-        name_barriers_in_stacks()
+        barriers.watch(self._link)
         below.record_call(filled)
         self._exits.watch()
         self._link.answer_by_thread()

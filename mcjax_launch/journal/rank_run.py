@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from mcjax_launch.journal.gpu_use import RankGpus
 from mcjax_launch.wire.exit_status import compute_exit_status
 from mcjax_launch.wire.hook_messages import (
+    AtBarrier,
     Backend,
     CalledBelow,
     CollectedTests,
@@ -80,6 +81,8 @@ class ReachedStage(Value):
 # A smaller share of a core is no progress: heartbeats and idle threads use some.
 BUSY = 0.05
 _MOST_SAMPLES = 512
+# Ranks that come to barriers of all of them are at most one barrier apart.
+_MOST_BARRIERS = 64
 # Reports of programs that are kept; and after how many seconds the next one is late.
 _MOST_REPORTS, _REPORTED_S = 6, 2.0
 
@@ -342,6 +345,8 @@ class RankRun(Changing):
         unhandled_errors: unhandled exceptions of its threads and callbacks.
         handling: the latest program over several processes that it has launched while it handled an
             exception; None if there was none.
+        barrier: the latest barrier of all ranks that it has come to; None if its wait has failed.
+        barriers: how often it has come to each of its latest barriers, by name.
         programs: count of the programs over several processes that it has begun.
         late_position: position, in words, when another rank gave up waiting for it; else "".
         stdout, stderr: end of its output; stdout is kept only for a job's record.
@@ -357,6 +362,8 @@ class RankRun(Changing):
     failed_at: float | None = None
     unhandled_errors: list[ErrorReport] = field(default_factory=list)
     handling: Handling | None = None
+    barrier: AtBarrier | None = None
+    barriers: dict[str, int] = field(default_factory=dict)
     late_position: str = ""
     stdout: str = ""
     stderr: str = ""
@@ -366,6 +373,14 @@ class RankRun(Changing):
     compilations: Compilations = field(default_factory=Compilations)
     usage: RankResources = field(default_factory=RankResources)
     programs: ProgramCount = field(default_factory=ProgramCount)
+
+    def record_barrier(self, barrier: AtBarrier) -> None:
+        """Record that the rank has come to a barrier, or that its wait there has failed."""
+        self.barrier = barrier if barrier.name else None
+        if barrier.name:
+            self.barriers[barrier.name] = self.barriers.pop(barrier.name, 0) + 1
+            if len(self.barriers) > _MOST_BARRIERS:
+                del self.barriers[next(iter(self.barriers))]
 
     @property
     def is_gone(self) -> bool:
@@ -397,6 +412,13 @@ class RankRun(Changing):
         if stage is Stage.LEAVING:
             return ReachedStage(stage, member.leaving_at)
         return ReachedStage(stage, member.joined_at if stage is Stage.INSIDE else None)
+
+    @property
+    def has_finished(self) -> bool:
+        """True if the rank had joined, and its program has ended without a failure."""
+        member = self.membership
+        is_over = member.leaving_at is not None or self.is_gone
+        return member.joined_at is not None and is_over and not self.failed
 
     @property
     def never_joined(self) -> bool:

@@ -508,5 +508,7 @@ def _record_fact(run: RankRun, fact: hook.HookMessage, at: float) -> None:
             process.failed_test = fact, at
         case hook.Handling():
             run.handling = fact
+        case hook.AtBarrier():
+            run.record_barrier(fact)
         case hook.UnhandledError() if len(run.unhandled_errors) < _MOST_ERRORS:
             run.unhandled_errors.append(ErrorReport(at, fact))

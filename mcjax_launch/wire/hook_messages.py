@@ -260,6 +260,16 @@ class Handling(HookMessage):
     where: str
 
 
+class AtBarrier(HookMessage):
+    """Notice that a process comes to a barrier of all processes in JAX's coordination service.
+
+    `where` is the user's line. Without a name: its latest wait has failed, and the process goes on.
+    """
+
+    name: str = ""
+    where: str = ""
+
+
 class CollectedTests(HookMessage):
     """Notice that pytest is about to run tests.
 

@@ -129,13 +129,10 @@ if way == "unhurried":
     step_in_thread()
     if late:
         serve()
-if way.startswith("barrier"):
-    if late and way == "barrier":
+if way == "barrier":
+    if late:
         load_batch()
-    if late and way == "barrier, gone":
-        os._exit(0)
-    if not late or way == "barrier":
-        jax._src.distributed.global_state.client.wait_at_barrier("save", 10**6)
+    jax._src.distributed.global_state.client.wait_at_barrier("save", 10**6)
 if way == "left":
     if late:
         jax.distributed.shutdown()

@@ -24,6 +24,7 @@ from mcjax_launch.journal.stop_reasons import StopReason
 from mcjax_launch.journal.verdict import determine_verdict
 from mcjax_launch.journal.words import describe_rank_end
 from mcjax_launch.wire.hook_messages import (
+    AtBarrier,
     Backend,
     CalledBelow,
     CollectedTests,
@@ -63,6 +64,7 @@ AT = "called initialize() at t.py:3 with"
 MANY = f"rank 0 {AT} num_processes=4, but the job has 3"
 WITH = "called initialize() with"
 TWICE = f"rank 2 {WITH} process_id=0, the same as rank 0; its own is 2{OWN}"
+DESERTED = "rank 1 finished without reaching the barrier 'save', where rank 0 waits at t.py:9\nhint: all ranks must reach a barrier, or none"
 LEFT = "rank 1 exited with 0 without leaving the job (as os._exit() does), so JAX considers it dead"
 NEEDED = ": all processes of a job need the same"
 LATE = NotJoined(
@@ -117,6 +119,12 @@ WHILE_IT_RUNS: dict[str, tuple[Sequence[Event], list[str], str]] = {
     "other tests, collected later": ([*calls(3), *said(0, TESTS), *said(1, TESTS), *said(2, OTHER_TESTS)], [ORDERS], ""),
     "the same tests": ([*calls(3), *each(3, TESTS)], [], ""),
     "other tests of no job": ([*said(0, TESTS), *said(1, OTHER_TESTS)], [], ""),
+    # barriers of all ranks
+    "one is at a barrier, and another has finished": ([*join(3), *said(0, AtBarrier("save", "t.py:9")), *said(1, Leaving())], [], DESERTED),
+    "it has finished before": ([*join(3), *said(1, Leaving()), *ends(1), *said(0, AtBarrier("save", "t.py:9"))], [], DESERTED),
+    "all came, and one has finished": ([*join(3), *(e for rank in (1, 0) for e in said(rank, AtBarrier("save"))), *said(1, Leaving())], [], ""),
+    "it came once, and is awaited again": ([*join(3), *(e for rank in (1, 0, 0) for e in said(rank, AtBarrier("save", "t.py:9"))), *said(1, Leaving())], [], DESERTED),
+    "its wait has failed": ([*join(3), *said(0, AtBarrier("save"), AtBarrier()), *said(1, Leaving())], [], ""),
     "it left without a word": ([call(1), *said(1, Joined(1)), *ends(1)], [LEFT], ""),
     # calls that can never return
     "too many": ([call(0, 4, where="t.py:3")], [], MANY + OWN),

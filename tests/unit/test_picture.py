@@ -95,7 +95,7 @@ def test_ranks_are_grouped_by_place_and_fewest_come_first() -> None:
     picture = make_picture(state, stacks)
     assert picture.format_lines(picture.since + 31) == [
         "nothing has moved for 31 s:",
-        "  rank 2      in load_batch at hang.py:4, after 400 programs",
+        "  rank 2      in load_batch at hang.py:4, after program 400",
         "  ranks 0-1,3 wait in process_allgather at hang.py:6 (program 401)",
     ]
     assert picture.sentence == (
