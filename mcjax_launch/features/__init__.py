@@ -13,8 +13,6 @@ if TYPE_CHECKING:
 
 #: Features that any job may come to need.
 ANY_TIME = ("debugging", "recorder")
-#: Features to load when the launcher receives a signal, by its name.
-SIGNALS = {"SIGPROF": "profile"}
 #: The feature that acts on hosts before they are prepared.
 FIRST_STEP = "setup"
 #: The feature that records the programs of ranks that have joined.

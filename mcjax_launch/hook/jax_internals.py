@@ -48,7 +48,6 @@ _SLICES = "on CPU JAX treats each machine as a slice, and --slices has no effect
 _GPUS = "a program that never calls initialize() uses all GPUs of its host"
 _FRAMES = "tracebacks show the launcher's own frames"
 _PRELOAD = "a rank may be forked although an import has started a backend"
-_PROFILE = "--profile ends a program that begins a trace of its own"
 _BREAKPOINT = "jax.debug.breakpoint() does not work in ranks"
 _COMPILE_ONCE = "each rank compiles every program for itself"
 _EXIT = "a rank that fails loses what it has not flushed to files"
@@ -109,7 +108,6 @@ INTERNALS = (
     Internal(JAXLIB, "DistributedRuntimeClient.blocking_key_value_get_bytes", _BARRIER),
     Internal("jax._src.traceback_util", "register_exclusion", _FRAMES),
     Internal("jax._src.traceback_util", "_exclude_paths", _FRAMES),
-    Internal("jax._src.profiler", "_profile_state.lock", _PROFILE),
     Internal("jax._src.debugger.cli_debugger", "CliDebugger.run", _BREAKPOINT),
 )
 

@@ -8,7 +8,6 @@ import sys
 from collections.abc import Callable, Collection, Sequence
 from typing import TYPE_CHECKING
 
-from mcjax_launch import features
 from mcjax_launch.journal.events import NO_EVENTS
 from mcjax_launch.journal.journal import Journal
 from mcjax_launch.journal.sink import Target, make_standard_sinks
@@ -154,8 +153,7 @@ class Front:
 
 def make_front() -> Front:
     """Make the Front of this process, which handles its signals, except SIGHUP if it is ignored."""
-    wanted = [*ENDING, *FORWARDED, signal.SIGQUIT, signal.SIGCONT, signal.SIGCHLD]
-    wanted += [signal.SIGWINCH, *(signal.Signals[name] for name in features.SIGNALS)]
+    wanted = [*ENDING, *FORWARDED, signal.SIGQUIT, signal.SIGCONT, signal.SIGCHLD, signal.SIGWINCH]
     if sys.stderr is not None and sys.stderr.isatty():
         wanted.append(signal.SIGTSTP)  # to remove the status row first
     if signal.getsignal(signal.SIGHUP) == signal.SIG_IGN:  # nohup

@@ -7,7 +7,6 @@ import signal
 import time
 from typing import TYPE_CHECKING
 
-from mcjax_launch import features
 from mcjax_launch.journal.facts import Resumed
 from mcjax_launch.wire import messages
 from mcjax_launch.wire.signals import ENDING, FORWARDED
@@ -46,8 +45,6 @@ def _interrupt(launcher: JobLauncher, signum: signal.Signals) -> None:
 
 
 def _inform_parts(launcher: JobLauncher, signum: signal.Signals) -> None:
-    if (feature := features.SIGNALS.get(signum.name)) is not None:
-        launcher.parts.load(feature)
     for part in launcher.parts:
         part.on_signal(signum)
     if signum == signal.SIGCONT:

@@ -356,7 +356,7 @@ class DebuggingOptions(OptionGroup, title="Debugging", kw_only=True):
         once=True,
         excludes=("--no-hook",),
         help="Trace all ranks with JAX's profiler for the same 5 s, from D (10s) after "
-        "initialize() on, into DIR; SIGPROF: again.",
+        "initialize() on, into DIR/RANK.",
     )
     report: str | None = declare_option(
         kinds.FILE,

@@ -149,7 +149,7 @@ def run(
     events: Events = NO_EVENTS,
     front: Front | None = None,
 ) -> JobOutcome:
-    """Run a job, write its report and its profile if requested, and return its outcome.
+    """Run a job, write its report if requested, and return its outcome.
 
     Args:
         job: job from `prepare`.
@@ -164,19 +164,7 @@ def run(
         LaunchError: the job could not be started.
 
     """
-    if job.profile is not None:
-        from mcjax_launch.features.profile import folders as profile
-
-        profile.prepare(job.profile)
     if job.report is not None:
         files = optional.load("report.files")
         journal.add_reader(files.ReportWriter(job.report, job, words(), say, job.quiet))
-    outcome = run_job(job, hosts, journal, events=events, front=front)
-    if job.profile is not None:
-        from mcjax_launch.features.profile import folders as profile
-
-        here = all(host.is_local for host in hosts)
-        for line in profile.merge(job.profile, job.ranks_here, here):
-            if not job.quiet:
-                say(line)
-    return outcome
+    return run_job(job, hosts, journal, events=events, front=front)

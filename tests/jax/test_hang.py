@@ -39,9 +39,7 @@ def test_places_of_all_ranks_are_shown(jobs: Jobs, way: str, late: str, waits: s
     text = running.read_until("nothing has moved for ") + running.read_until("\n", 3)
     running.kill_now()
     running.finish()
-    places = [
-        re.sub(r",? \(?(after )?program \d+.*", "", line) for line in text.splitlines()[-2:]
-    ]
+    places = [re.sub(r",? \(?(after )?program \d+.*", "", line) for line in text.splitlines()[-2:]]
     assert sorted(places) == [
         f"mcjax-launch:   rank 0 waits {waits}",
         f"mcjax-launch:   rank 1 {late}",

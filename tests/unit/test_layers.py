@@ -44,7 +44,7 @@ STREAMED = {
 BECOMES = {
     "__main__": {"agent"},
     "cli": {"features.preload"},
-    "request": {"features.preload", "features.profile"},
+    "request": {"features.preload"},
     "features": {"job"},
 }
 FOREIGN = {
@@ -211,7 +211,7 @@ def test_the_core_names_no_feature() -> None:
         assert not {
             name for name in features if any(f"features.{name}" in module for module in named)
         }
-        assert not named & (features - {"profile"}), path
+        assert not named & features, path
 
 
 # In another room than the only module that imports it, and why.
@@ -219,7 +219,6 @@ ALONE = {
     "explain/causes.py": "the summary loads it by name",
     "python/notebook/magics.py": "IPython looks for it in the package",
     "check/run.py": "the check, without its options and its lines",
-    "features/profile/folders.py": "a feature's",
     "hook/cells.py": "of cells, as shown.py beside it",
     "hook/partial_call.py": "of JAX's programs, as spmd_program.py beside it",
     "transport/staged_paths.py": "undoes what the staging beside it does",

@@ -1,11 +1,11 @@
-"""Message with which the launcher begins profiles on the user's request."""
+"""Message with which a rank says what has become of its profile."""
 
 from __future__ import annotations
 
-from ...wire.messages import ToAgent
-
-NAME = "profile"
+from ...wire.hook_messages import HookMessage
 
 
-class BeginProfile(ToAgent):
-    """Order to begin a profile in each process that has joined and handles SIGPROF."""
+class Profiled(HookMessage):
+    """Notice that a rank's profile is written, or why it is not."""
+
+    why_not: str = ""
