@@ -166,6 +166,10 @@ class DebuggerDisplay:
         """Show lines to a user who debugs; return False if no debugger has the terminal."""
         return False
 
+    def interrupt(self) -> bool:
+        """Pass a Ctrl-C to the rank whose debugger has the terminal; return False if none has."""
+        return False
+
     def on_agent_loss(self, link: AgentConnection, now: float) -> None:
         """Handle the end or loss of an agent, whose debuggers are gone."""
 

@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 def handle_signals(launcher: JobLauncher) -> None:
     """Handle all signals that have arrived."""
     for signum in map(signal.Signals, launcher.front.read_signals()):
+        if signum == signal.SIGINT and launcher.debuggers.interrupt():
+            continue
         if signum in ENDING:
             _interrupt(launcher, signum)
         elif signum in FORWARDED:

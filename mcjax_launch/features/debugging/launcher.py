@@ -2,59 +2,35 @@
 
 import os
 from collections.abc import Sequence
-from signal import SIGCONT, SIGWINCH
+from signal import SIGCONT, SIGINT, SIGWINCH
 
 from mcjax_launch.features.debugging.messages import (
     JOB_ENDS,
-    NAME,
     DebuggerQuits,
     DebuggerReply,
     DebuggerResumed,
     DebuggerStopped,
     FromDebugger,
     ReplyToDebugger,
+    SignalDebugger,
     TerminalGranted,
     TerminalRefused,
-    TerminalSize,
 )
 from mcjax_launch.features.debugging.turns import StoppedDebugger, Turns
 from mcjax_launch.features.debugging.user_terminal import UserTerminal, is_in_background
-from mcjax_launch.job.plan import Plan, Rank
+from mcjax_launch.job.plan import Rank
 from mcjax_launch.journal.facts import DebuggingBegan, DebuggingEnded
 from mcjax_launch.journal.stop_reasons import quit_debugger
 from mcjax_launch.launcher.part import DebuggerDisplay, JobLauncher, LauncherPart
 from mcjax_launch.ranks import format_ranks
 from mcjax_launch.transport.connection import AgentConnection
-from mcjax_launch.wire.address import LOOPBACK, join_address
 from mcjax_launch.wire.frames import Raw
-from mcjax_launch.wire.messages import Credit, ToLauncher
+from mcjax_launch.wire.messages import ToLauncher
 
-_WHAT_HELPS = (
-    "run it at a terminal, or with --debugpy PORT (-x PYTHONBREAKPOINT=0 ignores breakpoints)"
-)
-_NO_TERMINAL = "a detached job has no terminal; start it with --debugpy PORT, or without --detach"
-# Most ranks to list that wait for an IDE.
-_MOST_PORTS = 8
-# Keys that the terminal would turn into signals: print all stacks (SIGQUIT), suspend (SIGTSTP).
-_STACKS_KEY, _SUSPEND_KEY = b"\x1c", b"\x1a"
-
-
-def format_ide_wait(plan: Plan, port: int) -> str:
-    """Return a line that says where the ranks wait for debuggers of IDEs.
-
-    Args:
-        plan: the job's plan, with the ranks.
-        port: the port of rank 0; rank N has port + N.
-
-    """
-    elsewhere = len(plan.hosts) > 1 or not plan.hosts[0].is_local
-    places = [
-        f"rank {rank.process_id}{f' on {rank.host.name}' if elsewhere else ''} at "
-        f"{join_address(LOOPBACK, port + rank.process_id)}"
-        for rank in plan.ranks[:_MOST_PORTS]
-    ]
-    more = "" if len(plan.ranks) <= _MOST_PORTS else ", and so on"
-    return f"waiting for a debugger to attach: {', '.join(places)}{more}"
+_DEBUGPY = "-m debugpy --listen 'localhost:567{process_id}' --wait-for-client PROGRAM"
+_WHAT_HELPS = f"run it at a terminal, or as {_DEBUGPY} (-x PYTHONBREAKPOINT=0 ignores breakpoints)"
+_NO_TERMINAL = f"a detached job has no terminal; start it as {_DEBUGPY}, or without --detach"
+_ELSEWHERE = f"a debugger on another host cannot have your terminal; start the job as {_DEBUGPY}"
 
 
 class Debugging(LauncherPart, DebuggerDisplay):
@@ -70,29 +46,20 @@ class Debugging(LauncherPart, DebuggerDisplay):
         self._state = launcher.state
         self._turns = Turns()
         self._terminal: UserTerminal | None = None
+        self._awaits_foreground = False  # the debugger whose turn it is
         self._links: dict[int, AgentConnection] = {}  # by rank that has stopped
         self._cut: dict[int, bool] = {}  # by rank: whether more of its output is to come
-        self._unwritten: dict[AgentConnection, int] = {}  # bytes of debuggers' output
         self._passed: set[str] = set()  # places of breakpoints that a detached job has passed
 
     def get_variable(self, rank: Rank) -> str:
         """Return the value that makes the rank open a debugger at an uncaught exception (--pdb)."""
         return "debugger" if rank.process_id in self.launcher.job.pdb else ""
 
-    def on_begin(self, plan: Plan, now: float) -> None:
-        """Pause the job's time limits with --debugpy, because the ranks wait for a debugger."""
-        port = self.launcher.job.debugpy
-        if port is not None:
-            self.launcher.journal.append(DebuggingBegan())
-            self._console.note(format_ide_wait(plan, port))
-
-    # --- messages and output of debuggers ---
+    # --- messages of debuggers ---
 
     def on_message(self, link: AgentConnection, message: ToLauncher | Raw, now: float) -> None:
-        """Handle a debugger's message or output."""
-        if isinstance(message, Raw):
-            self._show_output(link, message.payload)
-        elif isinstance(message, FromDebugger):
+        """Handle a debugger's message."""
+        if isinstance(message, FromDebugger):
             self._links[message.rank] = link
             self._cut[message.rank] = message.cut
             self._on_debugger(message, now)
@@ -103,7 +70,7 @@ class Debugging(LauncherPart, DebuggerDisplay):
                 self._on_stop(StoppedDebugger(said.rank, said.pid, where, reason), now)
             case DebuggerResumed(steps):
                 if self._turns.resume(said.rank, said.pid, now, steps=steps):
-                    self._begin_next_turn(now)
+                    self._begin_next_turn()
             case DebuggerQuits(where) if not self._turns.has_ended:
                 self.launcher.stop(quit_debugger(self._format_rank(said.rank), where))
 
@@ -113,21 +80,21 @@ class Debugging(LauncherPart, DebuggerDisplay):
             self._pass_breakpoint(stopped)
         elif self._turns.has_ended:
             self._reply(stopped, TerminalRefused(JOB_ENDS))
-        elif why := self._explain_refusal():
-            said = f"no terminal for the debugger at {stopped.where}: {why}; {_WHAT_HELPS}"
+        elif why := self._explain_refusal(stopped):
+            said = f"no terminal for the debugger at {stopped.where}: {why}"
             self._reply(stopped, TerminalRefused(said))
         else:
             before = self._turns.active
             if self._turns.add(stopped):
-                self._grant(stopped, now, again=before is not None)
+                self._grant(stopped, again=before is not None)
             else:
                 self._say(f"{self._describe_stop(stopped)} too: it waits for its turn")
 
-    def _begin_next_turn(self, now: float) -> None:
+    def _begin_next_turn(self) -> None:
         if (following := self._turns.begin_next()) is not None:
-            self._grant(following, now)
+            self._grant(following)
         else:
-            self._reclaim(now)
+            self._reclaim()
 
     def _pass_breakpoint(self, stopped: StoppedDebugger) -> None:
         """Let a rank of a detached job go on; say so once for each breakpoint."""
@@ -137,117 +104,104 @@ class Debugging(LauncherPart, DebuggerDisplay):
             self._console.say(reason)
         self._reply(stopped, TerminalRefused(reason, passes=True))
 
-    def _explain_refusal(self) -> str:
+    def _explain_refusal(self, stopped: StoppedDebugger) -> str:
+        if not self._links[stopped.rank].host.is_local:
+            return _ELSEWHERE
         if self._terminal is not None:
             return ""
         if self.launcher.job.stdin:
-            return "--stdin reads what you type"
-        return self.launcher.front.explain_no_terminal()
-
-    def _show_output(self, link: AgentConnection, data: bytes) -> None:
-        """Show what a debugger has written."""
-        if self._turns.has_ended:
-            return
-        self._unwritten[link] = self._unwritten.get(link, 0) + len(data)
-        if self._terminal is not None:
-            self._terminal.write(data)
+            return f"--stdin reads what you type; {_WHAT_HELPS}"
+        why = self.launcher.front.explain_no_terminal()
+        return f"{why}; {_WHAT_HELPS}" if why else ""
 
     def on_agent_loss(self, link: AgentConnection, now: float) -> None:
         """Remove the debuggers of an agent that is gone, with its ranks."""
         for rank, its_link in self._links.items():
             if its_link is link and self._turns.remove(rank):
-                self._begin_next_turn(now)
+                self._begin_next_turn()
 
-    # --- the user's keys ---
+    # --- the user ---
 
-    def _on_keys(self, keys: bytes) -> None:
-        if _STACKS_KEY in keys:
-            self.launcher.request_stacks()
-        if _SUSPEND_KEY in keys and self._terminal is not None:
-            self._terminal.suspend()
-        keys = keys.replace(_STACKS_KEY, b"").replace(_SUSPEND_KEY, b"")
+    def interrupt(self) -> bool:
+        """Pass a Ctrl-C to the rank whose debugger has the terminal; return False if none has."""
+        return self._pass_signal(SIGINT)
+
+    def _pass_signal(self, signum: int) -> bool:
         active = self._turns.active
-        if active is not None and keys:
-            self._links[active.rank].send_bytes(NAME, active.rank, keys)
+        if active is None or self._terminal is None or not self._terminal.is_lent:
+            return False
+        self._links[active.rank].send(SignalDebugger(active.pid, signum))
+        return True
 
     def on_signal(self, signum: int) -> None:
-        """Handle a new size of the terminal, or that the launcher runs again after a suspension."""
-        if signum == SIGWINCH:
-            self._send_terminal_size()
-        elif signum == SIGCONT and self._terminal is not None:
-            self._terminal.resume()
-
-    def _send_terminal_size(self) -> None:
+        """Pass on a new size; lend the terminal once a job has come to the foreground."""
         active = self._turns.active
-        if self._terminal is not None and active is not None:
-            self._links[active.rank].send(TerminalSize(*self._terminal.size))
+        if signum == SIGWINCH:
+            self._pass_signal(SIGWINCH)
+        elif signum == SIGCONT and self._awaits_foreground and active is not None:
+            self._grant(active)
 
     def show(self, lines: Sequence[str]) -> bool:
         """Show lines to a user who debugs; return False if no debugger has the terminal."""
-        if self._terminal is None or self._turns.active is None:
+        if self._terminal is None or not self._terminal.is_lent:
             return False
-        said = "".join(map(self._console.format_own_line, lines))
-        self._terminal.say(said.encode("utf-8", "replace"))
+        self._terminal.write(b"\n" + self._format(lines))  # below a prompt
         return True
+
+    def _format(self, lines: Sequence[str]) -> bytes:
+        return "".join(map(self._console.format_own_line, lines)).encode("utf-8", "replace")
 
     # --- the terminal ---
 
-    def _grant(self, stopped: StoppedDebugger, now: float, *, again: bool = False) -> None:
-        """Give a debugger the terminal; `again`: it had it before a step."""
-        self.launcher.journal.append(DebuggingBegan())
-        self._lend(stopped)
-        self._answer(stopped, again=again)
+    def _grant(self, stopped: StoppedDebugger, *, again: bool = False) -> None:
+        """Give a debugger the terminal at standard input; `again`: it had it before a step.
 
-    def _lend(self, stopped: StoppedDebugger) -> None:
-        """Lend the terminal at standard input."""
+        A job in the background gets it with the user's `fg`.
+        """
+        self.launcher.journal.append(DebuggingBegan())
+        self._awaits_foreground = is_in_background()
+        if self._awaits_foreground:
+            where = self._describe_stop(stopped)
+            self._console.say(f"{where}: bring this job to the foreground (fg)")
+            return
         if self._terminal is None:
-            loop = self.launcher.front.loop
-            self._terminal = UserTerminal(loop, self._on_keys, self._on_output_written)
-        if is_in_background():
-            self._console.say(
-                f"{self._describe_stop(stopped)}: bring this job to the foreground (fg)"
-            )
+            self._terminal = UserTerminal(self.launcher.front.loop)
         self._console.hold()
         self._terminal.lend()
+        self._answer(self._terminal, stopped, again=again)
 
-    def _answer(self, stopped: StoppedDebugger, *, again: bool) -> None:
+    def _answer(self, terminal: UserTerminal, stopped: StoppedDebugger, *, again: bool) -> None:
         """Send a debugger the grant of the terminal, and show the rank's kept output.
 
         Show the user which debugger has the terminal, unless the debugger had it before.
         """
-        assert self._terminal is not None
-        self._terminal.say(self._console.pop_aside(stopped.rank, cut=self._cut[stopped.rank]))
+        terminal.write(self._console.pop_aside(stopped.rank, cut=self._cut[stopped.rank]))
         if not again:
-            self._say(self._describe_stop(stopped))
+            lines = [self._describe_stop(stopped)]
             if others := self._turns.waiting_ranks:
                 wait = "wait for their" if len(others) > 1 else "waits for its"
-                self._say(f"{format_ranks(others)} {wait} turn")
-            self._say_limits()
-        self._send_terminal_size()
-        self._reply(stopped, TerminalGranted(os.environ.get("TERM", "dumb")))
+                lines.append(f"{format_ranks(others)} {wait} turn")
+            terminal.write(self._format([*lines, *self._explain_limits()]))
+        granted = TerminalGranted(terminal.path, os.environ.get("TERM", "dumb"))
+        terminal.call_when_written(lambda: self._reply(stopped, granted))
 
-    def _say_limits(self) -> None:
+    def _explain_limits(self) -> list[str]:
         """Say once which of JAX's limits still count, if other ranks may wait for this rank."""
         platforms = {run.compilations.platform for run in self._state.ranks.values()}
         if self._has_said_limits or self._state.initialize_calls < 2:
-            return
+            return []
         Debugging._has_said_limits = True
         first = "30 s in its first collective, or " if platforms <= {"", "cpu"} else ""
-        self._say(
+        return [
             "JAX's own limits still count: a rank that waits for this one fails after "
             f"{first}300 s in a barrier"
-        )
+        ]
 
-    def _reclaim(self, now: float) -> None:
+    def _reclaim(self) -> None:
         if self._terminal is not None:
             self._terminal.reclaim()
         self._console.release()
         self.launcher.journal.append(DebuggingEnded())
-
-    def _on_output_written(self) -> None:
-        for link, count in self._unwritten.items():
-            link.send(Credit(count, NAME))
-        self._unwritten.clear()
 
     def _say(self, line: str) -> None:
         self.show([line])
@@ -274,14 +228,14 @@ class Debugging(LauncherPart, DebuggerDisplay):
     def expire(self, now: float) -> None:
         """Let other debuggers have the terminal, if a step takes too long."""
         if self.deadline is not None and now >= self.deadline:
-            self._begin_next_turn(now)
+            self._begin_next_turn()
 
     def on_stop(self, now: float) -> None:
         """End all debugging, because the ranks are ended."""
         for stopped in self._turns.end():
             self._reply(stopped, TerminalRefused(JOB_ENDS))
         if self._turns.active is not None:
-            self._begin_next_turn(now)
+            self._begin_next_turn()
 
     def close(self, now: float) -> None:
         """Restore the terminal for good."""

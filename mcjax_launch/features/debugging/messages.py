@@ -40,8 +40,9 @@ class DebuggerReply(Message):
 
 
 class TerminalGranted(DebuggerReply):
-    """Permission to use the terminal, sent with its descriptor; `term` is its TERM."""
+    """Permission to open the user's terminal, which is at this path; `term` is its TERM."""
 
+    path: str
     term: str
 
 
@@ -73,14 +74,14 @@ class FromDebugger(ToLauncher):
 
 
 class ReplyToDebugger(ToAgent):
-    """Answer to the debugger in process `pid`, which then receives the user's input if granted."""
+    """Answer to the debugger in process `pid`."""
 
     pid: int
     reply: DebuggerReply
 
 
-class TerminalSize(ToAgent):
-    """Notice of the size of the user's terminal."""
+class SignalDebugger(ToAgent):
+    """Order to pass a signal of the terminal to the process `pid`, whose debugger has it."""
 
-    rows: int
-    columns: int
+    pid: int
+    signum: int

@@ -5,8 +5,6 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from jobs import Jobs
-from remote import Sshd, needs_sshd
 from terminal import PROMPT, Terminal
 
 JAX_PROMPT = re.compile(r"\(jdb \d\) ")
@@ -70,28 +68,6 @@ def test_debugger_works_in_a_training_loop(start: Start) -> None:
     for rank in range(3):
         assert f"[{rank}] weight 9.0\r\n" in terminal.shown
     assert terminal.is_as_it_was
-
-
-@needs_sshd
-def test_debugger_works_over_ssh(start: Start, jobs: Jobs, tmp_path: Path) -> None:
-    """Rank 0 is here, rank 1 there, and both stop."""
-    server = Sshd(tmp_path, jobs.token)
-    try:
-        options = ["--hosts", "localhost,a", "--via", server.via]
-        terminal = start(TRAINING, *options, stops="01")
-        terminal.until(" too: ")  # which of the two is first is chance
-        first = int(re.findall(r"rank (\d) on \w+ stopped", terminal.shown)[0])
-        places = ["rank 0 on localhost", "rank 1 on a"]
-        for rank in (first, 1 - first):
-            assert f"mcjax-launch: {places[rank]} stopped at " in terminal.shown
-            terminal.answer(PROMPT, "jax.process_index() + 41")
-            terminal.until(f"{rank + 41}\r\n")
-            terminal.answer(PROMPT, "c")
-        assert terminal.finish() == 0
-        assert "[1 a] weight 3.0\r\n" in terminal.shown
-        assert terminal.is_as_it_was
-    finally:
-        server.end()
 
 
 def test_several_ranks_can_stop_at_jax_breakpoints(start: Start) -> None:

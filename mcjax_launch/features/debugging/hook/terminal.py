@@ -1,8 +1,7 @@
 """User's terminal, while a debugger in this process has it.
 
-The launcher grants it to one debugger of the job at a time. Then a pseudo-terminal, whose other end
-the agent holds, replaces the descriptors 0 to 2, so that everything works that a debugger does at a
-terminal.
+The launcher grants it to one debugger of the job at a time. Then the terminal, opened by its name,
+replaces the descriptors 0 to 2, so that everything works that a debugger does at a terminal.
 """
 
 from __future__ import annotations
@@ -115,7 +114,7 @@ class Terminal:
             os.close(terminal)
 
     def _ask(self, message: DebuggerStopped) -> tuple[int, str]:
-        """Wait for the terminal; return its descriptor, for the caller to close, and its TERM.
+        """Wait for the terminal and open it; return its descriptor, to be closed, and its TERM.
 
         Raises:
             TerminalDenied: it will not come.
@@ -124,8 +123,15 @@ class Terminal:
         line = self._get_connection()
         line.send(message)
         while (reply := line.receive(DebuggerReply)) is not None:
-            if isinstance(reply, TerminalGranted) and line.descriptors:
-                return line.descriptors.pop(0), reply.term
+            if isinstance(reply, TerminalGranted):
+                try:
+                    return os.open(reply.path, os.O_RDWR | os.O_NOCTTY), reply.term
+                except OSError as error:  # of another user, or out of a container's sight
+                    line.send(DebuggerResumed())
+                    raise TerminalDenied(
+                        f"no terminal for the debugger at {message.where}: {reply.path}: "
+                        f"{error.strerror}; -m debugpy --listen PORT --wait-for-client needs none"
+                    ) from None
             if isinstance(reply, TerminalRefused):
                 self.passes = reply.passes
                 raise TerminalDenied(reply.reason)
