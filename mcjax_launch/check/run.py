@@ -129,6 +129,8 @@ def _run_job(
     signalled = map(exit_status.compute_signal_status, ENDING)
     if isinstance(ending, JobStopped) and ending.status in signalled:
         raise LaunchError("the check was not finished", ending.status)
+    if ended.attempt and (places := ended.attempt.state.picture):
+        why_not = f"{why_not}: {places}"
     ranks = list(ended.attempt.state.ranks.values()) if ended.attempt else []
     told = [(rank.host, _parse_rank(rank)) for rank in ranks]
     folders = {host.name: _get_folder(job, host) for host in hosts}

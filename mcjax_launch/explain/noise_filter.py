@@ -123,7 +123,10 @@ class NoiseFilter(LineFilter):
         recognize = self._never.setdefault(piece.stream, noise.NeverShown()).recognize
 
         def is_hidden(line: bytes) -> bool:
-            return recognize(line) or (is_term and noise.is_term(line))
+            if is_term and noise.is_term(line):
+                self._hidden[_FOLLOW_ON] += 1
+                return True
+            return recognize(line)
 
         return _filter_lines(piece, is_hidden)
 

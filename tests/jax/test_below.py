@@ -15,7 +15,8 @@ def test_initialize_below_a_rank_is_not_counted(jobs: Jobs) -> None:
     ended = jobs.run("-n", 2, "-d", 1, "below.py", cwd=PROGRAMS)
     assert ended.status == 0, ended.stderr
     assert ended.stdout.count("loaded [0, 1, 4]") == ended.stdout.count("sum 1") == 2
-    assert ended.report == (
-        f"ranks 0-1 started processes that called initialize() again at below.py:{CALL}; they are "
-        'not ranks, so the call was skipped: put the call under `if __name__ == "__main__":`'
+    said = (
+        f"rank {{}} started a process that called initialize() again at below.py:{CALL}; it is not a "
+        'rank, so the call was skipped: put the call under `if __name__ == "__main__":`'
     )
+    assert ended.report in (said.format(0), said.format(1))

@@ -36,7 +36,7 @@ def test_check_fails_if_not_all_ranks_join(jobs: Jobs, tmp_path: Path) -> None:
         "import os, time\nif os.environ.get('JAX_PROCESS_ID') == '1': time.sleep(1000)\n"
     )
     options = ["-n", 2, "-d", 1, "-x", f"PYTHONPATH={tmp_path}", "--start-timeout", "12s"]
-    ended = jobs.run("--check", "--preload", "none", *options)
+    ended = jobs.run("--check", *options)
     assert ended.status == 1
     assert re.search(r"\nerror    sum  .*initialize\(\)", ended.stdout)
     assert ended.seconds < 60

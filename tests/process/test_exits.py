@@ -251,15 +251,13 @@ def test_text_of_an_exit_is_the_cause(run: Run, name: str, before: str) -> None:
         assert place.startswith("at <string>:")
 
 
-# Programs that fail in all ranks alike, without a traceback: a line that is shown once.
+# Programs that fail in all ranks alike, without calls: a line that is shown once.
 ALIKE = {
     "SyntaxError": ("def f(:\n  pass", "SyntaxError: invalid syntax", "SyntaxError: invalid syntax"),
     "argparse": (
         "import argparse\nargparse.ArgumentParser(prog='my tool-1').parse_args(['--lr'])",
         "my tool-1: error: unrecognized arguments: --lr", "exit status 2",
     ),
-    "text": ("import sys\nsys.exit('fatal:\\n no data')", "fatal:", "fatal: no data"),
-    "text, joined": (START + "jax.distributed.initialize()\nsys.exit('no data')", "no data", "no data"),
 }  # fmt: skip
 
 

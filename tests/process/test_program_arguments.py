@@ -80,7 +80,7 @@ def test_arguments_are_named_where_ranks_do_without(jobs: Jobs, folder: Path) ->
     (folder / "options.py").write_text(DEFAULTS)
     (folder / "train.py").write_text(TRAIN)
     ended = jobs.run("-n", 2, "train.py", "--rank=0", cwd=folder)
-    jobs_of_one = "these ran as 2 separate single-process jobs"
+    jobs_of_one = "these are 2 separate single-process jobs"
     command = "train.py --ranks {num_processes} --rank=0"
     assert f"{jobs_of_one}; its coordinates come from arguments: run {command}\n" in ended.stderr
 
