@@ -30,9 +30,7 @@ __all__ = [
     "Session",
     "__version__",
     "launch",
-    "launch_async",
     "run",
-    "run_async",
     "session",
     "start",
 ]

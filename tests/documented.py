@@ -51,7 +51,6 @@ _PLACES = {
     "leave.md: mcjax-launch --stop 7c3e": TYPED,
     "leave.md: mcjax-launch --wait 7c3e --timeout 1h": TYPED,
     "python.md: pip install cloudpickle": INSTALL,
-    "python.md: mcjax-launch -n 4 -d 2 --interactive": TYPED,
     "schedulers.md: kubectl apply -f pods.yaml && kubectl rollout status statefulset/ws": HERE,
     "schedulers.md: mcjax-launch --num-hosts 4 --host-rank 2 --coordinator host0:8476"
     " --procs-per-host 8 train.py": HOSTS,

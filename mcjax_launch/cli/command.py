@@ -100,12 +100,10 @@ def _act(options: Options, context: click.Context, journal: Journal) -> int:
     options = with_project_options(options, context)
     if options.check:
         return _check(options, context)
-    if not options.program and not options.interactive:
+    if not options.program:
         _refuse_swallowed_program(context)
     if options.emit is not None:
         return _emit(options, context)
-    if options.interactive:
-        return _interact(options, context)
     job_id = os.environ.pop(early.DETACHED, "")
     if options.detach and not options.dry_run and not job_id:
         return _detach(options, context)
@@ -206,12 +204,6 @@ def _emit(options: Options, context: click.Context) -> int:
     _approve(options, context)
     print_text(text)
     return 0
-
-
-def _interact(options: Options, context: click.Context) -> int:
-    interactive = optional.load_for("--interactive", "python.interactive")
-    _approve(options, context)
-    return int(interactive.interact(options, context))
 
 
 def _check(options: Options, context: click.Context) -> int:

@@ -33,15 +33,6 @@ class JobOptions(OptionGroup, title="Job", kw_only=True):
         shown="the active environment's, else one with jax",
         help="Python interpreter of the ranks.",
     )
-    interactive: bool = declare_flag(
-        "After PROGRAM, if there is one, run what is typed in the ranks.",
-        excludes=(
-            *("--no-hook", "--emit", "--dry-run", "--check", "--watch", "--detach", "--stdin"),
-            *("--wrap", "--pdb", "--debugpy", "--max-restarts", "--num-hosts"),
-        ),
-        in_project=False,
-        only_command="it reads a prompt; `session` has exec()",
-    )
     chdir: str | None = declare_option(
         kinds.FOLDER,
         short=("-C",),
@@ -328,7 +319,7 @@ class DebuggingOptions(OptionGroup, title="Debugging", kw_only=True):
         in_project=False,
         only_command="it prints a report",
         excludes=(
-            *("--no-hook", "--emit", "--check", "--watch", "--detach", "--interactive"),
+            *("--no-hook", "--emit", "--check", "--watch", "--detach"),
             *("--num-hosts", "--max-restarts", "--verify-spmd", "--compile-cache"),
             *("--sync", "--cpu-transfers", "--tpu-chips-per-process"),
             "--gpus-per-process: it runs on CPU devices, give each rank K with -d K",

@@ -21,6 +21,8 @@ _REPLACED_BY = {
         "the hosts from the job's file",
     ),
     "profile_after": "use --profile DIR@30s",
+    "interactive": "in IPython, %load_ext mcjax_launch, %mcjax -n 4 -d 2, and begin cells with "
+    "%%mcjax",
     "setup_again": "--setup runs at each start",
     "restart_on": "--max-restarts restarts after any failure, unless the job failed twice alike",
     "min_hosts": "remove the lost host from --hosts and start the job again",

@@ -1,14 +1,12 @@
 """Jobs from Python programs: `launch`, `start`, `run`, `session`, and their results."""
 
 from mcjax_launch.errors import LaunchError
-from mcjax_launch.python.call_failed import CallFailed, RankError
-from mcjax_launch.python.events import Event, Line
-from mcjax_launch.python.function import RankTraceback, run, run_async
+from mcjax_launch.python.calls import Repr
 from mcjax_launch.python.job import RunningJob
-from mcjax_launch.python.launching import launch, launch_async, start
-from mcjax_launch.python.result import JobFailed, RankResult, Result, RootCause
+from mcjax_launch.python.launching import RankTraceback, launch, run, start
+from mcjax_launch.python.progress import CallFailed, RankError
+from mcjax_launch.python.result import Event, JobFailed, Line, RankResult, Result, RootCause
 from mcjax_launch.python.session import Session, session
-from mcjax_launch.python.values import Repr
 
 __all__ = [
     "CallFailed",
@@ -25,9 +23,7 @@ __all__ = [
     "RunningJob",
     "Session",
     "launch",
-    "launch_async",
     "run",
-    "run_async",
     "session",
     "start",
 ]

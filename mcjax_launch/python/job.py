@@ -1,68 +1,104 @@
-"""Running job: its launcher process, and the thread that reads the launcher's reports."""
+"""Running job: the launcher process that this program has started, and the reports that come back.
+
+A thread starts the launcher and reads from it; no Ctrl-C interrupts that thread.
+"""
 
 from __future__ import annotations
 
 import atexit
+import codecs
 import contextlib
+import fcntl
+import json
 import os
+import select
 import signal
+import socket
+import subprocess
+import sys
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Mapping, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TextIO
 
 from mcjax_launch.errors import LaunchError
-from mcjax_launch.python.events import Reporter
-from mcjax_launch.python.process import LauncherProcess, Request, hold_signals
-from mcjax_launch.python.result import Result, make_result
-from mcjax_launch.python.streams import Consumer, Echo, EventLines, LastWords, read_all
+from mcjax_launch.machine.system import format_limit_error
+from mcjax_launch.python.result import Event, Line, OnEvent, OnLine, Result, Stream, make_result
+from mcjax_launch.transport.early import CLIENT
 from mcjax_launch.wire.exit_status import INTERNAL_ERROR, compute_exit_status
-from mcjax_launch.wire.signals import get_signal_name
+from mcjax_launch.wire.line import send
+from mcjax_launch.wire.signals import ENDING, FORWARDED, get_signal_name
+from mcjax_launch.wire.value import Value
+from mcjax_launch.wording import escape_unprintable
 
 if TYPE_CHECKING:
-    from mcjax_launch.python.values import RankValues
+    from mcjax_launch.wire.codec import Message
 
+# The package comes from the folder that this program has it from, wherever that is; all others
+# come from there only if they are nowhere else: it may hold modules named as Python's own.
+_MAIN = (
+    "import sys; sys.path.insert(0, sys.argv.pop(1)); import mcjax_launch; "
+    "sys.path.append(sys.path.pop(0)); from mcjax_launch.__main__ import run; run()"
+)
+_FOLDER = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+_FIRST_FREE = 3  # after stdin, stdout and stderr
+_MOST_AT_ONCE = 1 << 20
+# So many bytes of an unfinished line are kept; then they are reported as a line.
+_LONGEST = 1 << 20
 # Of the time that a program's end takes at most, for each job that still runs then.
 _LAST_S = 15.0
+
+#: Processes bytes of a buffer that is reused after the call; returns False to stop reading.
+Feed = Callable[[memoryview], bool]
+
+
+class Request(Value):
+    """Command line of a launcher, and the reports that this program wants from it.
+
+    Args:
+        name: name of the program, for messages.
+        words: arguments of the launcher's command line.
+        hosts: lines of a hosts list that was not given as a file; empty if there is none.
+        echoes: functions that return the streams to print the launcher's output to, at each
+            write; empty for none.
+        hears_output: True if the ranks' output is to come as events.
+        on_values: processes what calls return; None if the ranks make no calls.
+
+    """
+
+    name: str
+    words: tuple[str, ...]
+    hosts: tuple[str, ...]
+    echoes: tuple[Callable[[], TextIO], ...]
+    hears_output: bool
+    on_values: Feed | None
 
 
 class RunningJob:
     """Job started by `mcjax_launch.start`.
 
-    Call `wait` for its end, or `await` it: a cancelled await ends the job. As a context manager it
-    stops the job, if still running, at the end of the block. Every method may be called from any
-    thread.
+    Call `wait` for its end. As a context manager it stops the job, if still running, at the end of
+    the block. Every method may be called from any thread.
     """
 
-    def __init__(
-        self,
-        name: str,
-        request: Request,
-        streams: tuple[Callable[[], TextIO], ...] | None,
-        reporter: Reporter,
-        returned: RankValues | None = None,
-    ) -> None:
-        self._name = name
+    def __init__(self, request: Request, reporter: Reporter) -> None:
         self._request = request
-        self._echoes = tuple(map(Echo, streams or ()))
         self._reporter = reporter
         reporter.on_failed = lambda: self.send_signal(signal.SIGINT)
-        self._returned = returned
+        self._echoes = tuple(map(Echo, request.echoes))
         self._ranks = 0
         self._result: Result | None = None
         self._error: BaseException | None = None
-        # The job's thread, which no Ctrl-C interrupts, starts the launcher and reads from it.
-        self._process: LauncherProcess | None = None
-        # What has not been sent: signals; None stands for an end at once.
-        self._signals: deque[int | None] = deque()
+        self._launcher: _Launcher | None = None
+        self._signals: deque[int] = deque()  # that have not been sent
+        self._is_abandoned = False
         self._is_over = False
-        self._when_over: list[Callable[[], object]] = []
-        self._lock = threading.Lock()
         self._working = threading.Lock()  # held until the job is over
-        self._begun = threading.Lock()  # held until something is known of it
-        self._begun.acquire()
+        self._begun = threading.Event()  # something is known of it
+        #: Called in the job's thread when the job is over.
+        self.on_over: Callable[[], object] = lambda: None
 
     # --- for the caller ---
 
@@ -91,7 +127,10 @@ class RunningJob:
             if not self._working.acquire(timeout=-1 if timeout is None else max(0, timeout)):
                 raise TimeoutError(f"the job still runs after {timeout:g} s")
             self._working.release()
-        return self._get_result()
+        if (error := self._reporter.failed or self._error) is not None:
+            raise error
+        assert self._result is not None
+        return self._result
 
     def stop(self, *, now: bool = False) -> None:
         """End the job, without waiting for its end.
@@ -102,7 +141,12 @@ class RunningJob:
             now: True to kill the ranks at once.
 
         """
-        self._send(None if now else signal.SIGTERM)
+        if not now:
+            self.send_signal(signal.SIGTERM)
+            return
+        self._is_abandoned = True
+        if self._launcher is not None:
+            self._launcher.abandon()
 
     def send_signal(self, signum: int) -> None:
         """Handle a signal as the command mcjax-launch would; do nothing if the job has ended.
@@ -113,7 +157,9 @@ class RunningJob:
                 the kind "note", and on sys.stderr with `echo`.
 
         """
-        self._send(signum)
+        if not self.done:
+            self._signals.append(signum)
+            self._send_signals()
 
     def __enter__(self) -> Self:
         return self
@@ -124,27 +170,13 @@ class RunningJob:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        if not self.done:
-            self.end(signal.SIGTERM if error is None else signal.SIGINT)
-
-    def __await__(self) -> Generator[Any, None, Result]:
-        return self._wait_async().__await__()
+        self.end(signal.SIGTERM if error is None else signal.SIGINT)
 
     def __repr__(self) -> str:
         state = "over" if self.done else "running"
-        return f"<RunningJob: {self._name} on {self._ranks} ranks, {state}>"
+        return f"<RunningJob: {self._request.name} on {self._ranks} ranks, {state}>"
 
     # --- for the other modules here ---
-
-    def begin(self) -> Self:
-        """Start the job in a thread and return at once; an exception here ends the job."""
-        _running.add(self)
-        try:
-            threading.Thread(target=self._run, name="mcjax-launch", daemon=True).start()
-        except BaseException:
-            self.end(signal.SIGINT)
-            raise
-        return self
 
     def start(self) -> Self:
         """Start the job, and return when it has begun; an exception here ends the job.
@@ -153,9 +185,10 @@ class RunningJob:
             LaunchError: the job was refused before it began.
 
         """
-        self.begin()
+        _running.add(self)
         try:
-            self._begun.acquire()
+            threading.Thread(target=self._run, name="mcjax-launch", daemon=True).start()
+            self._begun.wait()
             if self._error is not None:
                 raise self._error
         except BaseException:
@@ -171,6 +204,11 @@ class RunningJob:
             self.end(signal.SIGINT)
             raise
 
+    def send(self, message: Message, descriptors: Sequence[int] = ()) -> None:
+        """Send the launcher a message about calls; drop it if the launcher is gone."""
+        if self._launcher is not None and self._launcher.calls is not None:
+            send(self._launcher.calls, message, descriptors)
+
     def end_lines(self, rank: int) -> None:
         """Report a rank's unfinished lines to `on_line`; called in the job's thread."""
         self._reporter.end_lines(rank)
@@ -181,13 +219,6 @@ class RunningJob:
         for echo in self._echoes:
             echo.is_muted = True
         self.stop(now=True)
-
-    def end_with_program(self) -> None:
-        """Kill the ranks because this program ends; ranks that wait for calls without a word."""
-        if self._request.calls is not None:
-            self.abandon()
-        else:
-            self.stop(now=True)
 
     def discard(self) -> None:
         """Kill the ranks without a word on it, and wait until no process of the job is left."""
@@ -208,45 +239,12 @@ class RunningJob:
 
     def disown(self) -> None:
         """Make this object unusable in a fork of the process that started the job."""
-        if self._process is not None:
-            self._process.close()
-        if self._request.calls is not None:
-            self._request.calls.close()
-        self._lock = threading.Lock()  # a thread that is not here may have held it
+        if self._launcher is not None:
+            self._launcher.close()
         self._error = LaunchError(
             "the job belongs to the parent process, from which this process was forked"
         )
         self._is_over = True
-
-    # --- asyncio ---
-
-    async def _wait_async(self) -> Result:
-        import asyncio  # needed by its users only
-
-        loop, over = asyncio.get_running_loop(), asyncio.Event()
-
-        def set_over() -> None:
-            with contextlib.suppress(RuntimeError):  # the loop is closed
-                loop.call_soon_threadsafe(over.set)
-
-        self.call_when_over(set_over)
-        try:
-            await over.wait()
-        except asyncio.CancelledError:
-            while not self.done:
-                self.send_signal(signal.SIGINT)
-                with contextlib.suppress(asyncio.CancelledError):
-                    await over.wait()
-            raise
-        return self._get_result()
-
-    def call_when_over(self, call: Callable[[], object]) -> None:
-        """Call a function when the job is over, in the job's thread; now if it is over already."""
-        with self._lock:
-            if not self._is_over:
-                self._when_over.append(call)
-                return
-        call()
 
     # --- the job's own thread ---
 
@@ -262,22 +260,25 @@ class RunningJob:
                 self._close()
 
     def _run_launcher(self) -> None:
-        hold_signals()
-        process = self._process = LauncherProcess(self._request)
+        # A launcher begins with the signals blocked that it handles.
+        signal.pthread_sigmask(signal.SIG_BLOCK, [*ENDING, *FORWARDED, signal.SIGQUIT])
+        launcher = self._launcher = _Launcher(self._request)
         self._send_signals()
+        if self._is_abandoned:
+            launcher.abandon()
         last_words = LastWords()
-        readers: dict[int, Consumer] = {}
-        if process.stdout is not None and self._echoes:
-            readers[process.stdout] = self._echoes[0]
-        readers[process.stderr] = self._echoes[1] if self._echoes else last_words
-        readers[process.events] = EventLines(self._on_event)
-        if process.values is not None and self._returned is not None:
-            readers[process.values] = self._returned  # after the output that came before
+        feeds: dict[int, Feed] = {}
+        for fd, echo in zip((launcher.stdout, launcher.stderr), self._echoes, strict=False):
+            feeds[fd] = echo.feed
+        feeds.setdefault(launcher.stderr, last_words.feed)
+        feeds[launcher.events] = EventLines(self._on_event).feed
+        if self._request.on_values is not None:
+            feeds[launcher.values] = self._request.on_values  # after the output that came before
         try:
-            read_all(readers, process.forget)
+            _read_all(feeds, launcher.forget)
         finally:
-            process.close()
-            status = process.wait()
+            launcher.close()
+            status = launcher.process.wait()  # 0 if this program ignores its children
         if self._result is None and self._error is None:
             self._error = _make_early_end_error(status, last_words.line)
 
@@ -286,49 +287,23 @@ class RunningJob:
         match event:
             case {"event": "job", "ranks": int(ranks)}:
                 self._ranks = ranks
-                self._note_begun()
+                self._begun.set()
             case {"event": "summary", "ranks": _}:
                 self._result = make_result(event)
             case {"event": "summary", "message": message, "exit_status": status}:
                 self._error = LaunchError(message, status)
         self._reporter.report(event)
 
-    def _note_begun(self) -> None:
-        with contextlib.suppress(RuntimeError):  # it is known
-            self._begun.release()
-
-    def _send(self, signum: int | None) -> None:
-        if not self.done:
-            self._signals.append(signum)
-            self._send_signals()
-
     def _send_signals(self) -> None:
-        process = self._process
-        while process is not None and self._signals:
+        while self._launcher is not None and self._signals:
             with contextlib.suppress(IndexError):  # another thread has sent it
-                signum = self._signals.popleft()
-                if signum is None:
-                    process.abandon()
-                else:
-                    process.send_signal(signum)
+                self._launcher.process.send_signal(self._signals.popleft())
 
     def _close(self) -> None:
         _running.discard(self)
-        if self._request.calls is not None:
-            self._request.calls.close()
-        with self._lock:
-            self._is_over = True
-            calls, self._when_over = self._when_over, []
-        self._note_begun()
-        for call in calls:
-            call()
-
-    def _get_result(self) -> Result:
-        error = self._reporter.failed or self._error
-        if error is not None:
-            raise error
-        assert self._result is not None
-        return self._result
+        self._is_over = True
+        self._begun.set()
+        self.on_over()
 
 
 def _make_early_end_error(status: int, last_line: str) -> LaunchError:
@@ -353,7 +328,7 @@ def _end_all() -> None:
     """Kill all jobs and wait for their ends, because the program ends."""
     jobs = list(_running)
     for job in jobs:
-        job.end_with_program()
+        job.abandon()
     deadline = time.monotonic() + _LAST_S
     for job in jobs:
         with contextlib.suppress(TimeoutError, Exception):
@@ -368,5 +343,291 @@ def _disown_all() -> None:
 
 
 atexit.register(_end_all)
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_disown_all)
+os.register_at_fork(after_in_child=_disown_all)
+
+
+# --- the launcher's process ---
+
+
+class _Launcher:
+    """Launcher that this program has started, in a new session.
+
+    Args:
+        request: the launcher's command line, and the wanted reports.
+
+    Attributes:
+        process: its process.
+        events: descriptor to read the launcher's events from.
+        values: descriptor to read what the ranks' calls return from; -1 if they make none.
+        calls: socket over which calls go to it; None if the ranks make none.
+        stdout, stderr: descriptors to read its output from; stdout is -1 without echoes.
+
+    Raises:
+        LaunchError: the launcher cannot be started.
+
+    """
+
+    def __init__(self, request: Request) -> None:
+        self.values = self.stdout = -1
+        self.calls: socket.socket | None = None
+        self._ours: set[int] = set()
+        self._theirs: set[int] = set()
+        try:
+            self.process = self._start(request)
+        except (OSError, ValueError) as error:  # ValueError: a null byte in a word
+            self.close()
+            why = format_limit_error(error) if isinstance(error, OSError) else str(error)
+            raise LaunchError(f"mcjax-launch cannot be started: {why}") from None
+        except BaseException:
+            self.close()
+            raise
+        finally:
+            for fd in self._theirs:
+                os.close(fd)
+
+    def _start(self, request: Request) -> subprocess.Popen[bytes]:
+        if not sys.executable:
+            raise LaunchError("sys.executable is empty: there is no Python to run mcjax-launch")
+        life, self._life = self._make_pipe(ours=1)  # nobody writes to it: its end is ours
+        self.events, events = self._make_pipe()
+        self.stderr, stderr = self._make_pipe()
+        shared, stdout = {"life": life}, subprocess.DEVNULL
+        if request.echoes:
+            self.stdout, stdout = self._make_pipe()
+        if request.on_values is not None:
+            self.values, shared["values"] = self._make_pipe()
+            ours, theirs = (_move_from_standard(end.detach()) for end in socket.socketpair())
+            self._theirs.add(theirs)
+            self.calls, shared["calls"] = socket.socket(fileno=ours), theirs
+        wanted = {
+            "echoes": bool(request.echoes),
+            "hears_output": request.hears_output,
+            "hosts": request.hosts,
+        }
+        command = [sys.executable, "-P", "-c", _MAIN, _FOLDER]
+        return subprocess.Popen(
+            [*command, "--events", f"fd:{events}", *request.words],
+            stdin=subprocess.DEVNULL,
+            stdout=stdout,
+            stderr=stderr,
+            env={**os.environ, CLIENT: json.dumps({**shared, **wanted})},
+            pass_fds=(events, *shared.values()),
+            start_new_session=True,
+        )
+
+    def _make_pipe(self, *, ours: int = 0) -> tuple[int, int]:
+        """Return the reading and the writing end of a new pipe, of which one stays open here."""
+        ends = tuple(map(_move_from_standard, os.pipe()))
+        self._ours.add(ends[ours])
+        self._theirs.add(ends[1 - ours])
+        return ends[0], ends[1]
+
+    def abandon(self) -> None:
+        """End the job at once, by closing the pipe that the launcher watches for that."""
+        self.forget(self._life)
+
+    def forget(self, fd: int) -> None:
+        """Close a descriptor that leads to the launcher, if it is still open."""
+        with contextlib.suppress(KeyError):
+            self._ours.remove(fd)
+            os.close(fd)
+
+    def close(self) -> None:
+        """Close all that leads to the launcher."""
+        for fd in list(self._ours):
+            self.forget(fd)
+        if self.calls is not None:
+            self.calls.close()
+
+
+def _move_from_standard(fd: int) -> int:
+    """Return `fd`, or its copy from 3 on in its place: the launcher gets its own 0, 1 and 2.
+
+    A program that has closed its standard descriptors gets these numbers for the next files.
+    """
+    if fd >= _FIRST_FREE:
+        return fd
+    moved = fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, _FIRST_FREE)
+    os.close(fd)
+    return moved
+
+
+def _read_all(feeds: Mapping[int, Feed], close: Callable[[int], object]) -> None:
+    """Read from descriptors until their writers have closed all of them.
+
+    Args:
+        feeds: function for the bytes of each descriptor.
+        close: closes a descriptor that has ended, or of which no more is wanted.
+
+    """
+    buffer = memoryview(bytearray(_MOST_AT_ONCE))
+    poll = select.poll()
+    for fd in feeds:
+        poll.register(fd, select.POLLIN)
+    left = set(feeds)
+    while left:
+        for fd, _ in poll.poll():
+            count = os.readv(fd, [buffer])
+            if not count or not feeds[fd](buffer[:count]):
+                poll.unregister(fd)
+                left.remove(fd)
+                close(fd)
+
+
+class EventLines:
+    """Parser of events, each a line of JSON.
+
+    Args:
+        on_event: called with each event.
+
+    """
+
+    def __init__(self, on_event: Callable[[dict[str, Any]], object]) -> None:
+        self._on_event = on_event
+        self._begun = bytearray()  # of a line that is not complete
+
+    def feed(self, data: memoryview) -> bool:
+        *lines, rest = bytes(data).split(b"\n")
+        for line in lines:
+            self._begun += line
+            self._on_event(json.loads(self._begun))
+            self._begun.clear()
+        self._begun += rest
+        return True
+
+
+class Echo:
+    """Writer of bytes to a text stream such as sys.stdout, maybe a notebook's.
+
+    Args:
+        get_stream: returns the stream, which is flushed after each write: sys.stdout may change.
+
+    Attributes:
+        is_muted: True to drop the bytes.
+
+    """
+
+    def __init__(self, get_stream: Callable[[], TextIO]) -> None:
+        self.is_muted = False
+        self._get_stream = get_stream
+        self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
+
+    def feed(self, data: memoryview) -> bool:
+        if self.is_muted:
+            return True
+        text = self._decoder.decode(data)
+        stream = self._get_stream()
+        try:
+            try:
+                stream.write(text)
+            except UnicodeEncodeError as error:  # the stream takes ASCII, for example
+                encoded = text.encode(error.encoding, "backslashreplace")
+                stream.write(encoded.decode(error.encoding))
+            stream.flush()
+        except (OSError, ValueError):  # its reader is gone, or it has been closed
+            return False
+        return True
+
+
+class LastWords:
+    """Keeper of the end of a launcher's stderr: why it ended without a summary."""
+
+    def __init__(self) -> None:
+        self._last = b""
+
+    def feed(self, data: memoryview) -> bool:
+        self._last = (self._last + data)[-4096:]
+        return True
+
+    @property
+    def line(self) -> str:
+        """Last line; "" if there is none."""
+        return (self._last.decode("utf-8", "replace").strip().splitlines() or [""])[-1]
+
+
+# --- for the caller's functions ---
+
+
+class Reporter:
+    """Translator of a launcher's events into Lines and Events for the caller.
+
+    Args:
+        on_line: called with each Line; None if the caller wants none.
+        on_event: called with each Event; None if the caller wants none.
+        levels: levels of the launcher's lines to report as "note"; see `journal/kinds.py`.
+
+    Attributes:
+        failed: exception that a call has raised, after which no calls follow; else None.
+        on_failed: called when a call has raised an exception.
+
+    """
+
+    def __init__(
+        self, on_line: OnLine | None, on_event: OnEvent | None, levels: Sequence[str] = ()
+    ) -> None:
+        self.failed: BaseException | None = None
+        self.on_failed: Callable[[], object] = lambda: None
+        self._on_line = on_line
+        self._on_event = on_event
+        self._levels = levels
+        self._hosts: dict[int, str] = {}
+        self._unfinished: dict[tuple[int, Stream], bytearray] = {}
+
+    def mute(self) -> None:
+        """Report nothing from now on."""
+        self._on_line = self._on_event = None
+
+    def report(self, event: dict[str, Any]) -> None:
+        """Report an event to the caller, if it is of interest to callers."""
+        match event:
+            case {"event": "output", "rank": rank, "stream": stream, "text": text}:
+                self._add_output(rank, stream, text.encode("utf-8", "surrogateescape"))
+            case {"event": "started", "rank": rank, "host": host, "pid": pid}:
+                self._hosts[rank] = host
+                self._report_event(Event("started", rank, host, pid=pid))
+            case {"event": "ended", "rank": rank, "host": host, "message": words} as ended:
+                self._report_event(
+                    Event("ended", rank, host, words, exit_status=ended["exit_status"])
+                )
+            case {"event": "joining" | "joined" | "failed" as kind, "rank": rank, "host": host}:
+                self._report_event(Event(kind, rank, host, event.get("message", "")))
+            case {"event": "note", "text": text, "level": level} if level in self._levels:
+                for line in text.split("\n"):
+                    self._report_event(Event("note", text=escape_unprintable(line)))
+            case {"event": "restart" | "summary"}:
+                self.end_lines()
+
+    def _add_output(self, rank: int, stream: Stream, data: bytes) -> None:
+        held = self._unfinished.setdefault((rank, stream), bytearray())
+        *whole, rest = (bytes(held) + data).split(b"\n")
+        held[:] = rest
+        for line in whole:
+            self._report_line(rank, stream, line)
+        while len(held) > _LONGEST:
+            self._report_line(rank, stream, bytes(held[:_LONGEST]))
+            del held[:_LONGEST]
+
+    def end_lines(self, of: int | None = None) -> None:
+        """Report the unfinished lines of a rank; None for all."""
+        for (rank, stream), rest in self._unfinished.items():
+            if rest and of in (None, rank):
+                self._report_line(rank, stream, bytes(rest))
+                rest.clear()
+
+    def _report_line(self, rank: int, stream: Stream, line: bytes) -> None:
+        if self._on_line is not None:
+            text = line.decode("utf-8", "replace")
+            self._call(self._on_line, Line(rank, self._hosts.get(rank, ""), stream, text))
+
+    def _report_event(self, event: Event) -> None:
+        if self._on_event is not None:
+            self._call(self._on_event, event)
+
+    def _call(self, call: Callable[[Any], object], value: Line | Event) -> None:
+        if self.failed is not None:
+            return
+        try:
+            call(value)
+        except BaseException as error:
+            self.failed = error
+            self.on_failed()

@@ -1,17 +1,86 @@
-"""Keywords of `launch` and `run`: the command's options, under the same names."""
+"""Keywords of `launch` and `run`: the command"s options, under the same names."""
 
 from __future__ import annotations
 
-import functools
+import difflib
 import inspect
+import os
 import typing
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Mapping, Sequence, Set
+from typing import Any, Literal, TypedDict
 
 from mcjax_launch.errors import LaunchError
 from mcjax_launch.options.options import Options
 from mcjax_launch.options.removed import find_replacement
-from mcjax_launch.python.signature import Keywords
+from mcjax_launch.python.result import OnEvent, OnLine
+
+Path = str | os.PathLike[str]
+Duration = float | str
+Words = str | Sequence[str]
+
+
+class Keywords(TypedDict, total=False):
+    """Keywords of `launch`; None means not given.
+
+    Most are options of the command, see docs/reference.md. Durations are in seconds, or written as
+    on the command line: "5m".
+    """
+
+    # Written by scripts/options.
+    processes: int | None
+    module: bool
+    python: Path | None
+    chdir: Path | None
+    env: Mapping[str, object] | None
+    env_file: Path | Sequence[Path] | None
+    env_style: Literal["torch"] | None
+    wrap: Words | None
+    no_hook: bool
+    preload: Words
+    compile_once: Literal["auto", "on", "off"]
+    compile_cache: Path | None
+    cpu_devices: int | None
+    gpus_per_process: int | Literal["all"] | None
+    tpu_chips_per_process: int | None
+    slices: Literal["auto", "one", "host"] | int
+    cpu_transfers: bool
+    bind_cores: Literal["auto", "on", "off"]
+    nice: int
+    hosts: Path | Sequence[str] | None
+    procs_per_host: int | None
+    via: str | None
+    sync: Path | Sequence[Path] | None
+    no_host_cache: bool
+    setup: str | None
+    coordinator: str | None
+    mtls: Literal["auto", "on", "off"]
+    num_hosts: int | None
+    host_rank: int | None
+    log_dir: Path | None
+    show: str | int | Set[int] | Sequence[int] | None
+    collapse: Literal["always", "auto", "never"]
+    timestamps: bool
+    no_prefix: bool
+    color: Literal["auto", "always", "never"]
+    quiet: bool
+    verbose: bool
+    timeout: Duration | None
+    start_timeout: Duration | None
+    stall_timeout: Duration | None
+    grace: Duration | None
+    on_rank_failure: Literal["stop", "continue"]
+    max_restarts: int
+    preempted_status: int | None
+    debugpy: int | None
+    verify_spmd: bool
+    profile: Path | None
+    report: Path | None
+
+    # Only for a program.
+    echo: bool
+    on_line: OnLine | None
+    on_event: OnEvent | None
+
 
 #: The keywords that are no options.
 NO_OPTIONS = ("echo", "on_line", "on_event")
@@ -57,8 +126,6 @@ def _suggest_keyword(keyword: str) -> str:
             if option.only_command:
                 return f"; only the command has that: {option.only_command}"
             return f"; it is {option.keyword or option.name!r} here"
-    import difflib
-
     near = difflib.get_close_matches(keyword, Keywords.__annotations__, 1)
     return f"; did you mean {near[0]!r}?" if near else ""
 
@@ -69,37 +136,27 @@ def list_option_names(keywords: Mapping[str, object]) -> list[str]:
     return [DECLARED[name].name for name in given]
 
 
-def get_default(keyword: str) -> object:
-    """Return the default value of a keyword."""
-    if keyword in NO_OPTIONS:
-        return False if keyword == "echo" else None
-    value = DECLARED[keyword].default
-    return None if value == () else value
-
-
-@functools.cache
-def _get_types() -> dict[str, Any]:
-    """Return the keywords' types; `Keywords.__annotations__` has only their text."""
-    return typing.get_type_hints(Keywords)
-
-
 def add_keywords(function: Any, **defaults: object) -> Any:
-    """Add all keywords to a function's signature, for help() and notebooks; return the function.
+    """Add all keywords to a function"s signature, for help() and notebooks; return the function.
 
     Args:
         function: function with `**keywords` as its last parameter.
-        defaults: defaults of keywords that differ from the options' defaults.
+        defaults: defaults of keywords that differ from the options" defaults.
 
     """
     signature = inspect.signature(function)
     *own, _ = signature.parameters.values()
     known = {parameter.name for parameter in own}
-    kind = inspect.Parameter.KEYWORD_ONLY
+    default = {name: option.default for name, option in DECLARED.items()}
+    default |= {"echo": False, "on_line": None, "on_event": None, **defaults}
     more = [
         inspect.Parameter(
-            name, kind, default=defaults.get(name, get_default(name)), annotation=annotation
+            name,
+            inspect.Parameter.KEYWORD_ONLY,
+            default=None if default[name] == () else default[name],
+            annotation=annotation,
         )
-        for name, annotation in _get_types().items()
+        for name, annotation in typing.get_type_hints(Keywords).items()
         if name not in known
     ]
     function.__signature__ = signature.replace(parameters=[*own, *more])

@@ -1,29 +1,41 @@
-"""`launch`, `launch_async` and `start`: run a program in N ranks, from a Python program."""
+"""`launch`, `start` and `run`: a program or a function in N ranks, from a Python program."""
 
 from __future__ import annotations
 
 import os
+import signal
 import sys
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Unpack
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, TypeVar, Unpack
 
 from mcjax_launch.errors import LaunchError
 from mcjax_launch.job.describe import make_command_line
 from mcjax_launch.python import keywords as kw
-from mcjax_launch.python.events import Deliver, InLoop, Reporter, call_now
-from mcjax_launch.python.job import RunningJob
-from mcjax_launch.python.keywords import add_keywords
-from mcjax_launch.python.process import Request
-from mcjax_launch.python.result import Result
-from mcjax_launch.python.signature import Keywords, Path
+from mcjax_launch.python.calls import RankValues, pack_function, submit, unpickle_value
+from mcjax_launch.python.job import Feed, Reporter, Request, RunningJob
+from mcjax_launch.python.keywords import Keywords, Path, add_keywords
+from mcjax_launch.python.result import JobFailed, Result
+from mcjax_launch.ranks import format_ranks
+from mcjax_launch.wire.exit_status import FAILED
 
-if TYPE_CHECKING:
-    from mcjax_launch.python.calls import CallChannel
-    from mcjax_launch.python.values import RankValues
+T = TypeVar("T")
+ProgramWords = Path | Sequence[Path]
+#: The number of ranks that make calls, if no keyword gives it.
+PROCESSES = 4
 
 # They are looked up at each line: redirect_stdout and pytest's capture replace them.
 _OWN_STREAMS = (lambda: sys.stdout, lambda: sys.stderr)
-ProgramWords = Path | Sequence[Path]
+# The program of ranks that make calls, as a rank's Python finds it: in the hook's own package.
+_CALLED = "_mcjax_launch.features.session.hook"
+# Keywords that such ranks cannot have.
+_OF_PROGRAMS = ("module", "no_hook", "wrap", "debugpy")
+
+
+class RankTraceback(Exception):
+    """Traceback in a rank, as text: the `__cause__` of an exception that `run` raises."""
+
+    def __str__(self) -> str:
+        return f"\n{self.args[0]}"
 
 
 def launch(program: ProgramWords, *args: object, **keywords: Unpack[Keywords]) -> Result:
@@ -61,82 +73,147 @@ def start(program: ProgramWords, *args: object, **keywords: Unpack[Keywords]) ->
     return make_job(program, args, keywords).start()
 
 
-async def launch_async(
-    program: ProgramWords, *args: object, **keywords: Unpack[Keywords]
-) -> Result:
-    """Run a program as `launch` does, for asyncio; cancelling the call ends the job.
+def run(
+    function: Callable[..., T],
+    *,
+    args: Sequence[object] = (),
+    kwargs: Mapping[str, object] | None = None,
+    initialize: bool = True,
+    **keywords: Unpack[Keywords],
+) -> list[T]:
+    """Call a function in each rank of a new JAX job; return its values in order of rank.
 
-    `on_line` and `on_event` are called in the event loop.
+    Ranks are separate processes, in which jax.distributed.initialize() has returned before
+    the call. Their output is printed here, unless `echo=False`.
+
+    Args:
+        function: a function that the ranks can import from a module; any other one if cloudpickle
+            is installed. Without it, a function of the main script can be called, which the ranks
+            then import: the script's other code must be under `if __name__ == "__main__":`.
+        args: positional arguments of the function, the same in all ranks.
+        kwargs: keyword arguments of the function, likewise.
+        initialize: False to call the function without jax.distributed.initialize().
+        keywords: see `launch`; the default of `processes` is 4.
+
+    Raises:
+        Exception: the exception that the function raised in the root-cause rank; a note names
+            the ranks, and its `__cause__` shows the traceback there.
+        JobFailed: the job has failed for another reason.
+        LaunchError: the job could not be started, or the function cannot be pickled.
+
     """
-    import asyncio  # needed by its users only
+    call = pack_function(function, args, kwargs, initializes=initialize, is_last=True)
+    values = RankValues()
+    job = make_calling_job(keywords, values)
+    try:
+        job.start()
+        submit(job, call, 1, is_last=True)
+        return _collect_values(job.wait(), values, call.name)
+    except BaseException:
+        job.end(signal.SIGINT)
+        raise
 
-    deliver = InLoop(asyncio.get_running_loop())
-    job = await asyncio.to_thread(make_job, program, args, keywords, deliver)
-    return await job.begin()
+
+def _collect_values(result: Result, values: RankValues, name: str) -> list[Any]:
+    """Return the values of the ranks' only call, in order of rank.
+
+    Args:
+        result: the job's result.
+        values: what the ranks have answered.
+        name: name of the function.
+
+    Raises:
+        Exception: the exception that the function raised in the root-cause rank.
+        JobFailed: the job has failed for another reason.
+        LaunchError: the function has not returned in every rank.
+
+    """
+    if result.ok:
+        ranks = [rank.rank for rank in result.ranks]
+        if without := [rank for rank in ranks if not values.has("value", rank)]:
+            raise LaunchError(f"run: {name} returned no value in {format_ranks(without)}", FAILED)
+        return [unpickle_value(rank, values.pop(rank), name) for rank in ranks]
+    cause = result.root_cause
+    if cause is None or cause.rank is None or not values.has("raised", cause.rank):
+        raise JobFailed(result)
+    try:
+        error = values.pop(cause.rank).unpickle()
+    except Exception:  # its class cannot be imported here
+        raise JobFailed(result) from None
+    error.add_note(f"raised by {name} in {format_ranks(cause.ranks)} of {len(result.ranks)}")
+    raise error from RankTraceback(cause.traceback or "")
+
+
+def make_calling_job(
+    keywords: Mapping[str, Any], values: RankValues, argv: Sequence[str] = ()
+) -> RunningJob:
+    """Return a job whose ranks make calls, not started yet.
+
+    Args:
+        keywords: keywords of `launch`; output is printed unless `echo=False`.
+        values: collects what the calls return.
+        argv: `sys.argv[1:]` of the ranks, in which placeholders are filled in.
+
+    Raises:
+        LaunchError: a keyword has a value that its option rejects.
+        TypeError: a keyword is unknown, or only for `launch`.
+
+    """
+    for keyword in _OF_PROGRAMS:
+        if keywords.get(keyword):
+            raise TypeError(f"{keyword!r} is for programs; use launch")
+    keywords = {"echo": True, "processes": PROCESSES, **keywords, "module": True}
+    return make_job(_CALLED, argv, keywords, values.feed)
 
 
 def make_job(
     program: ProgramWords,
     args: Sequence[object],
     keywords: Mapping[str, Any],
-    deliver: Deliver = call_now,
-    calls: CallChannel | None = None,
-    returned: RankValues | None = None,
+    on_values: Feed | None = None,
 ) -> RunningJob:
     """Return the job for a call of `launch`, not started yet.
 
     Args:
         program: see `launch`.
         args: see `launch`.
-        keywords: see `launch`.
-        deliver: makes the calls of `on_line` and `on_event`, in the caller's thread or loop.
-        calls: way of calls to the ranks, if they make calls.
-        returned: collects what the calls return.
+        keywords: see `launch`; `echo` may be functions that return the streams to print to.
+        on_values: processes what calls return; None if the ranks make no calls.
 
     Raises:
-        LaunchError: a keyword has a value that its option rejects.
+        LaunchError: a keyword has a value that its option rejects; or this process is a rank that
+            imports the main file to load a function.
         TypeError: a keyword is unknown.
-
-    """
-    _refuse_while_importing()
-    first = (program,) if isinstance(program, (str, os.PathLike)) else tuple(program)
-    command = [_convert_word(word) for word in (*first, *args)]
-    of_options = {name: value for name, value in keywords.items() if name not in kw.NO_OPTIONS}
-    options = kw.make_options(command, of_options)
-    given = kw.list_option_names(of_options)
-    echo = keywords.get("echo")
-    streams = echo if isinstance(echo, tuple) else _OWN_STREAMS if echo else None
-    on_line, on_event = keywords.get("on_line"), keywords.get("on_event")
-    request = Request(
-        words=tuple(make_command_line(options, given)),
-        hosts=options.hosts if isinstance(options.hosts, tuple) else (),
-        calls=calls,
-        echoes=streams is not None,
-        hears_output=on_line is not None,
-    )
-    levels = {"say", "summary", "alarm"}
-    levels |= set() if options.quiet else {"note"}
-    levels |= {"detail"} if options.verbose else set()
-    reporter = Reporter(on_line, on_event, deliver, levels)
-    return RunningJob(os.path.basename(command[0]), request, streams, reporter, returned)
-
-
-def _refuse_while_importing() -> None:
-    """Raise an error in a rank that imports the main file to load a function.
-
-    Raises:
-        LaunchError: this process is such a rank.
 
     """
     in_rank = sys.modules.get("_mcjax_launch.features.session.messages")
     if path := getattr(in_rank, "importing", ""):
         guard = 'put that under `if __name__ == "__main__":`'
         raise LaunchError(f"{path} starts a job, also when the ranks import it: {guard}")
+    first = (program,) if isinstance(program, (str, os.PathLike)) else tuple(program)
+    command = [_convert_word(word) for word in (*first, *args)]
+    of_options = {name: value for name, value in keywords.items() if name not in kw.NO_OPTIONS}
+    options = kw.make_options(command, of_options)
+    echo = keywords.get("echo")
+    request = Request(
+        name=os.path.basename(command[0]),
+        words=tuple(make_command_line(options, kw.list_option_names(of_options))),
+        hosts=options.hosts if isinstance(options.hosts, tuple) else (),
+        echoes=echo if isinstance(echo, tuple) else _OWN_STREAMS if echo else (),
+        hears_output=keywords.get("on_line") is not None,
+        on_values=on_values,
+    )
+    levels = ["say", "summary", "alarm"]
+    levels += ["detail"] if options.verbose else []
+    levels += [] if options.quiet else ["note"]
+    reporter = Reporter(keywords.get("on_line"), keywords.get("on_event"), levels)
+    return RunningJob(request, reporter)
 
 
 def _convert_word(value: object) -> str:
     return os.fspath(value) if isinstance(value, (str, os.PathLike)) else str(value)
 
 
-for _function in (launch, start, launch_async):
+for _function in (launch, start):
     add_keywords(_function)
+add_keywords(run, processes=PROCESSES, echo=True)

@@ -1,12 +1,60 @@
-"""Result of a job, as `launch` returns it."""
+"""What a job reports: its lines and events while it runs, and the result that `launch` returns."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal, Self
 
 from mcjax_launch.errors import LaunchError
 from mcjax_launch.wire.value import Value
+
+Stream = Literal["stdout", "stderr"]
+
+
+class Line(Value):
+    """Line printed by a rank.
+
+    Args:
+        rank: number of the rank.
+        host: name of the rank's host.
+        stream: "stdout" or "stderr".
+        text: the line without its newline; of a line over 1 MiB, a part.
+
+    """
+
+    rank: int
+    host: str
+    stream: Stream
+    text: str
+
+
+class Event(Value):
+    """Event in a job; kinds and fields have the names that `--events` gives them.
+
+    Args:
+        kind: "started": a rank's process runs; "joining": it has called initialize(); "joined":
+            initialize() has returned; "failed": its program has failed, as `message` says;
+            "ended": its process has ended, with `exit_status`; "note": a line of the launcher's.
+        rank: number of the rank; None for "note".
+        host: name of the rank's host; "" for "note".
+        message: the failure or the end in words, for "failed" and "ended"; else "".
+        text: the line, for "note"; else "".
+        pid: process id, for "started"; else None.
+        exit_status: for "ended": 128 + n if signal n ended the process; else None.
+
+    """
+
+    kind: Literal["started", "joining", "joined", "failed", "ended", "note"]
+    rank: int | None = None
+    host: str = ""
+    message: str = ""
+    text: str = ""
+    pid: int | None = None
+    exit_status: int | None = None
+
+
+OnLine = Callable[[Line], object]
+OnEvent = Callable[[Event], object]
 
 
 class RankResult(Value):

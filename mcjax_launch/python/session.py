@@ -19,20 +19,20 @@ from mcjax_launch.features.session.messages import (
     NotSubmitted,
     Waiting,
 )
-from mcjax_launch.python.call_failed import (
-    CallFailed,
-    describe_errors,
-    describe_unfinished,
-    make_rank_error,
+from mcjax_launch.python.calls import (
+    LauncherAnswer,
+    PackedCall,
+    RankValues,
+    pack_cell,
+    pack_function,
+    submit,
+    unpickle_value,
 )
-from mcjax_launch.python.call_progress import CallProgress, Due
-from mcjax_launch.python.called_ranks import PROCESSES, CalledRanks
 from mcjax_launch.python.job import RunningJob
-from mcjax_launch.python.keywords import add_keywords
-from mcjax_launch.python.packing import PackedCall, pack_cell, pack_function
+from mcjax_launch.python.keywords import Keywords, add_keywords
+from mcjax_launch.python.launching import PROCESSES, make_calling_job
+from mcjax_launch.python.progress import CallFailed, CallProgress, Due, describe_errors
 from mcjax_launch.python.result import JobFailed
-from mcjax_launch.python.signature import Keywords
-from mcjax_launch.python.values import LauncherAnswer, unpickle_value
 from mcjax_launch.ranks import format_ranks, parse_ranges
 from mcjax_launch.wire.timers import scale_time
 
@@ -72,10 +72,10 @@ class Session:
         self._cells = 0
         self._calling = threading.RLock()  # held during a call
         self._changed = threading.Condition(threading.RLock())
-        self._cancelled: threading.Event | None = None  # of the running call
         self._is_closed = self._is_ready = False
-        self._ranks: CalledRanks
-        self._progress: CallProgress
+        self._job: RunningJob
+        self._values: RankValues
+        self._progress: CallProgress  # of the latest call
         self._ending: weakref.finalize[Any, Any]
         self._begin()
 
@@ -92,8 +92,7 @@ class Session:
 
         Args:
             function: pickled as for `mcjax_launch.run`.
-            args: positional arguments of the function, the same in all ranks; not to be changed
-                before it has returned.
+            args: positional arguments of the function, the same in all ranks.
             kwargs: keyword arguments of the function, likewise.
             ranks: ranks that make the call; None for all.
 
@@ -103,7 +102,8 @@ class Session:
             LaunchError: the function cannot be pickled, or the session is over.
 
         """
-        return self._call(self._pack_function(function, args, kwargs), ranks)
+        call = pack_function(function, args, kwargs, initializes=self._initializes)
+        return self._call(call, ranks)
 
     def exec(
         self,
@@ -130,22 +130,19 @@ class Session:
         """
         return self._call(self._pack_cell(source, name, values=values), ranks)
 
-    def show(
-        self, source: str, ranks: Ranks = None, *, name: str | None = None
-    ) -> list[list[dict[str, str]]]:
-        """Run a text as `exec` does; return what each rank has to show, for a prompt or notebook.
+    def show(self, source: str, ranks: Ranks = None) -> list[list[dict[str, str]]]:
+        """Run a text as `exec` does; return what each rank has to show, for a notebook.
 
         Args:
             source: see `exec`.
             ranks: see `exec`.
-            name: see `exec`.
 
         Returns:
             for each rank texts by MIME type, and pictures in base64: of the last expression's
             value, unless it is None, and of each open figure.
 
         """
-        return self._call(self._pack_cell(source, name, shows=True), ranks)
+        return self._call(self._pack_cell(source, shows=True), ranks)
 
     def show_one(self, source: str, rank: int) -> tuple[list[dict[str, str]], list[Any]]:
         """Run a text in one rank; return what it has to show, and its value.
@@ -155,26 +152,15 @@ class Session:
         [(shown, value)] = self._call(self._pack_cell(source, shows=True, returns=True), rank)
         return shown, value
 
-    async def run_async(
-        self,
-        function: Callable[..., T],
-        args: Sequence[object] = (),
-        kwargs: Mapping[str, object] | None = None,
-        ranks: Ranks = None,
-    ) -> list[T]:
-        """Call a function as `run` does, for asyncio; cancelling interrupts the ranks."""
-        return await self._call_async(self._pack_function(function, args, kwargs), ranks)
-
-    async def exec_async(self, source: str, ranks: Ranks = None) -> list[Any]:
-        """Run a text as `exec` does, for asyncio; cancelling interrupts the ranks."""
-        return await self._call_async(self._pack_cell(source), ranks)
-
     def interrupt(self) -> None:
         """Interrupt the running call: its ranks get KeyboardInterrupt, and it raises CallFailed.
 
         Ranks that do not react within 3 s, as in a collective, are started again.
         """
-        self._interrupt(self._cancelled)
+        with self._changed:
+            self._progress.record_interrupt(time.monotonic())
+            self._job.send(Interrupt(self._progress.number))
+            self._changed.notify_all()
 
     def restart(self) -> None:
         """Start the ranks again, at once and without their state; a running call ends.
@@ -183,7 +169,7 @@ class Session:
             LaunchError: the ranks cannot be started.
 
         """
-        self._ranks.job.discard()
+        self._job.discard()
         with self._calling:
             self._start_again()
             self._wait_until_ready()
@@ -191,39 +177,33 @@ class Session:
     def close(self) -> None:
         """End the ranks: idle ranks by themselves, others at once."""
         self._is_closed = True
-        job = self._ranks.job
         is_idle = self._calling.acquire(blocking=False)
         try:
             if is_idle and self._is_ready:
-                self._ranks.send(EndCalls())
-                job.wait(_ENDING_S)
+                self._job.send(EndCalls())
+                self._job.wait(_ENDING_S)
         except (TimeoutError, LaunchError):
             pass
         finally:
             if is_idle:
                 self._calling.release()
-            job.discard()
+            self._job.discard()
             self._ending.detach()
 
     @property
     def processes(self) -> int:
         """Number of ranks."""
-        return self._ranks.job.ranks
+        return self._job.ranks
 
     @property
     def job(self) -> RunningJob:
         """The job of the ranks, to send it signals; restart() begins another one."""
-        return self._ranks.job
+        return self._job
 
     @property
     def is_over(self) -> bool:
         """True if the ranks have ended."""
-        return self._ranks.job.done
-
-    def raise_failure(self) -> None:
-        """Raise the JobFailed that a call would raise, if a rank or a limit has ended the ranks."""
-        if self.is_over and isinstance(error := self._make_end_error(), JobFailed):
-            raise error
+        return self._job.done
 
     def __enter__(self) -> Self:
         try:
@@ -242,21 +222,6 @@ class Session:
     ) -> None:
         self.close()
 
-    async def __aenter__(self) -> Self:
-        import asyncio  # needed by its users only
-
-        return await asyncio.to_thread(self.__enter__)
-
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        import asyncio  # needed by its users only
-
-        await asyncio.to_thread(self.close)
-
     def __repr__(self) -> str:
         state = "over" if self.is_over else "running"
         return f"<Session: {self.processes} ranks, {state}>"
@@ -270,17 +235,18 @@ class Session:
             LaunchError: the job was refused before it began.
 
         """
-        self._ranks = ranks = CalledRanks(self._keywords, argv=self._argv)
-        self._ending = weakref.finalize(self, ranks.job.abandon)
+        self._values = values = RankValues()
+        self._job = job = make_calling_job(self._keywords, values, self._argv)
+        self._ending = weakref.finalize(self, job.abandon)
+        self._progress = CallProgress((), time.monotonic(), 1)
         # The job's thread must not keep this object alive.
         this = weakref.ref(self)
-        ranks.values.on_answer = lambda rank: _notify(this, rank)
-        ranks.values.on_answer_of_launcher = lambda answer: _notify(this, answer)
-        ranks.submit(pack_cell("", "<start>", initializes=self._initializes))
-        ranks.job.call_when_over(lambda: _notify(this, None))
-        self._progress = CallProgress((), time.monotonic(), ranks.number)
-        ranks.job.start()
-        self._progress.ranks = frozenset(range(ranks.job.ranks))
+        values.on_answer = lambda rank: _notify(this, rank)
+        values.on_answer_of_launcher = lambda answer: _notify(this, answer)
+        job.on_over = lambda: _notify(this, None)
+        job.start()
+        self._progress.ranks = frozenset(range(job.ranks))
+        submit(job, pack_cell("", "<start>", initializes=self._initializes), 1)
 
     def _start_again(self) -> None:
         """End the ranks, and start new ones, without waiting for them.
@@ -289,7 +255,7 @@ class Session:
             LaunchError: the job was refused before it began.
 
         """
-        self._ranks.job.discard()
+        self._job.discard()
         self._ending.detach()
         self._is_ready = False
         self._begin()
@@ -317,75 +283,39 @@ class Session:
             elif isinstance(change, NotSubmitted):
                 self._progress.record_absence(change.number)
             elif change is not None:
-                self._ranks.job.end_lines(change)
-                answer = self._ranks.values.pop(change)
+                self._job.end_lines(change)
+                answer = self._values.pop(change)
                 self._progress.record_answer(change, answer, time.monotonic())
             self._changed.notify_all()
 
     # --- calls ---
 
-    def _pack_function(
-        self,
-        function: Callable[..., Any],
-        args: Sequence[object],
-        kwargs: Mapping[str, object] | None,
-    ) -> PackedCall:
-        return pack_function(function, args, kwargs, initializes=self._initializes)
-
     def _pack_cell(self, source: str, name: str | None = None, **more: Any) -> PackedCall:
         """Pack the run of a text; `more` are keywords of `pack_cell`."""
         self._cells += name is None
         name = name or f"<cell {self._cells}>"
-        text = textwrap.dedent(source)
-        return pack_cell(text, name, initializes=self._initializes, **more)
+        return pack_cell(textwrap.dedent(source), name, initializes=self._initializes, **more)
 
-    async def _call_async(self, call: PackedCall, ranks: Ranks) -> list[Any]:
-        """Make a call in a thread; if the caller is cancelled, interrupt the ranks."""
-        import asyncio  # needed by its users only
-
-        cancelled = threading.Event()
-        made = asyncio.ensure_future(asyncio.to_thread(self._call, call, ranks, cancelled))
-        try:
-            return await asyncio.shield(made)
-        except asyncio.CancelledError:
-            cancelled.set()
-            self._interrupt(cancelled)
-            while not made.done():
-                with contextlib.suppress(asyncio.CancelledError):
-                    await asyncio.wait([made])
-            made.exception()  # it has been retrieved
-            raise
-
-    def _call(
-        self, call: PackedCall, ranks: Ranks, cancelled: threading.Event | None = None
-    ) -> list[Any]:
+    def _call(self, call: PackedCall, ranks: Ranks) -> list[Any]:
         """Make a call, and return what it returns, in order of rank.
-
-        Args:
-            call: the call.
-            ranks: ranks that make it.
-            cancelled: set if it is not wanted any more; None if that cannot be.
 
         Raises: see `run`.
 
         """
         with self._calling:
-            if self._ranks.job.done and not self._is_closed:
+            if self._job.done and not self._is_closed:
                 raise self._make_end_error(began_later=True)
             self._wait_until_ready()
             chosen = select_ranks(ranks, self.processes)
-            if cancelled is not None and cancelled.is_set():
-                return []
-            progress = CallProgress(chosen, time.monotonic(), self._ranks.number + 1)
-            self._progress, self._cancelled = progress, cancelled
+            progress = CallProgress(chosen, time.monotonic(), self._progress.number + 1)
+            self._progress = progress
             try:
-                self._ranks.submit(call, None if len(chosen) == self.processes else chosen)
+                some = None if len(chosen) == self.processes else chosen
+                submit(self._job, call, progress.number, some)
                 self._finish(progress)
             except KeyboardInterrupt as interrupt:  # perhaps before the ranks have got the call
                 self._settle(progress, interrupt)
                 raise
-            finally:
-                self._cancelled = None
             return [unpickle_value(rank, progress.answers[rank], call.name) for rank in chosen]
 
     def _finish(self, progress: CallProgress) -> None:
@@ -398,23 +328,24 @@ class Session:
 
         """
         self._wait(progress)
-        errors = [make_rank_error(rank, progress.answers[rank]) for rank in progress.failed]
-        if progress.running:
-            told = "; ".join(filter(None, (describe_errors(errors), describe_unfinished(progress))))
+        errors, running = progress.list_errors(), progress.running
+        if not errors and not running:
+            return
+        told = "; ".join(filter(None, (describe_errors(errors), progress.describe_unfinished())))
+        if running:
             self._start_again()
-            raise CallFailed(f"{told}{_RESTARTED}", errors, progress.running)
-        if errors:
-            raise CallFailed(describe_errors(errors), errors)
+            told += _RESTARTED
+        raise CallFailed(told, errors, running)
 
     def _settle(self, progress: CallProgress, interrupt: KeyboardInterrupt) -> None:
         """Interrupt the ranks that make a call, and start new ones if they do not react."""
         if self._progress is not progress or not progress.running:
             return
         with contextlib.suppress(KeyboardInterrupt, JobFailed, LaunchError):
-            self._interrupt(self._cancelled)
+            self.interrupt()
             self._wait(progress)
-        if progress.running and not self._ranks.job.done:
-            interrupt.add_note(f"{describe_unfinished(progress)}{_RESTARTED}")
+        if progress.running and not self._job.done:
+            interrupt.add_note(f"{progress.describe_unfinished()}{_RESTARTED}")
             self._start_again()
 
     def _wait(self, progress: CallProgress) -> None:
@@ -427,28 +358,20 @@ class Session:
         """
         with self._changed:
             while progress.running:
-                if self._ranks.job.done:
+                if self._job.done:
                     raise self._make_end_error()
                 now = time.monotonic()
                 due = progress.pop_due(now)
                 if due is Due.GIVE_UP:
                     return
                 if due is Due.ASK:
-                    self._ranks.send(AskWaiting())
+                    self._job.send(AskWaiting())
                 self._changed.wait(progress.compute_wait_s(now))
-
-    def _interrupt(self, cancelled: threading.Event | None) -> None:
-        """Interrupt the running call, if it is the call to be cancelled."""
-        with self._changed:
-            if self._cancelled is cancelled:
-                self._progress.record_interrupt(time.monotonic())
-                self._ranks.send(Interrupt(self._progress.number))
-                self._changed.notify_all()
 
     def _make_end_error(self, *, began_later: bool = False) -> LaunchError:
         """Return the error for a call of ranks that have ended, during the call or before it."""
         try:
-            result = self._ranks.job.wait()
+            result = self._job.wait()
         except LaunchError as error:
             return error
         over = f"the session is over: {result.message}; {_RESTART}"

@@ -42,7 +42,7 @@ def check(options: Options, given: Set[str], environ: Mapping[str, str]) -> None
         LaunchError: options cannot be combined, or PROGRAM is missing.
 
     """
-    runs_program = options.emit is None and not options.check and not options.interactive
+    runs_program = options.emit is None and not options.check
     if options.json:  # with --jobs nothing comes here
         raise LaunchError("--json needs --jobs")
     if not options.program and runs_program:

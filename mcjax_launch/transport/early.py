@@ -16,9 +16,7 @@ from mcjax_launch.transport.pipes import NewPipes, Pipes
 
 # Options and variables with which this machine probably needs no agent, as in a scheduler's
 # allocation. A wrong guess costs only a moment.
-_NO_AGENT = (
-    *("--help", "--version", "--dry-run", "--emit", "--hosts", "--interactive", "--watch"),
-)
+_NO_AGENT = ("--help", "--version", "--dry-run", "--emit", "--hosts", "--watch")
 # The same, as whole words or the first one.
 _DETACHES, _NO_JOB = "--detach", ("--attach", "--jobs", "--stop", "--wait")
 _NO_AGENT_IN = (

@@ -49,7 +49,9 @@ except ValueError as error:
     print(error, error.__notes__, str(error.__cause__).count('    raise ValueError("bad batch")'))
 """,
     "await": """
-result = await mcjax_launch.launch_async("sh", "-c", "echo hi {process_id}", processes=2)
+import asyncio
+words = ("sh", "-c", "echo hi {process_id}")
+result = await asyncio.to_thread(mcjax_launch.launch, words, processes=2)
 [rank.stdout for rank in result.ranks]
 """,
 }

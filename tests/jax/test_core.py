@@ -81,8 +81,7 @@ def test_job_is_restarted(start: Start, tmp_path: Path) -> None:
     assert ended.stdout.count("well") >= 2
 
 
-@pytest.mark.parametrize("option", ["--report=r.json", "--interactive"])
-def test_options_of_the_missing_folders_are_refused(start: Start, option: str) -> None:
-    ended = end(start("-n", 1, option, "true"))
+def test_option_of_a_missing_folder_is_refused(start: Start) -> None:
+    ended = end(start("-n", 1, "--report=r.json", "true"))
     assert ended.status == 2
     assert "this copy of mcjax-launch lacks its folder" in ended.stderr

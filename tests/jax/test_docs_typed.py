@@ -13,19 +13,18 @@ from jobs import Jobs, Running, eventually
 from pages import Session
 from terminal import PROMPT, Terminal
 
-WATCHED, DEBUGGED, PROMPTED, LEFT = (
+WATCHED, DEBUGGED, LEFT = (
     [session for session in documented.at(TYPED) if any(word in str(session) for word in words)]
     for words in (
         ["--watch"],
         ["--pdb"],
-        ["--interactive"],
         ["--detach", "--attach", "--jobs", "--stop", "--wait"],
     )
 )
 
 
 def test_each_command_has_a_test_here() -> None:
-    assert {*WATCHED, *DEBUGGED, *PROMPTED, *LEFT} == {*documented.at(TYPED)}
+    assert {*WATCHED, *DEBUGGED, *LEFT} == {*documented.at(TYPED)}
 
 
 def type_(jobs: Jobs, folder: Path, env: dict[str, str], command: str) -> Running:
@@ -95,26 +94,6 @@ if jax.process_index() == 0:
 while True:
     __import__("time").sleep(0.05)
 """
-
-
-@pytest.mark.parametrize("session", PROMPTED, ids=str)
-def test_statements_are_typed_at_the_prompt(jobs: Jobs, tmp_path: Path, session: Session) -> None:
-    """What is behind a prompt on the page is typed, all else must appear."""
-    [step] = session.steps
-    env = {**documented.prepare(session, tmp_path, {}), "XDG_STATE_HOME": str(tmp_path)}
-    terminal = Terminal(jobs, env=env, command=["bash", "-c", f"exec {step.command}"])
-    try:
-        for line in step.shown.splitlines():
-            before, prompt, typed = line.partition(">>> ")
-            if prompt:
-                terminal.answer(f"{before}>>> ", typed)
-            else:
-                terminal.until(line)
-        terminal.until(">>> ")
-        terminal.type("\x04")
-        assert terminal.finish() == 0
-    finally:
-        terminal.close()
 
 
 def test_job_is_left_and_found_again(jobs: Jobs, detached: DetachedJobs, tmp_path: Path) -> None:

@@ -29,13 +29,10 @@ def test_the_pictures_are_what_a_terminal_shows(tmp_path: Path) -> None:
     assert sum(row.startswith(f"[{rank}] running") for rank in range(4) for row in drawn) == 4
     failure = kept.index("[2] Traceback (most recent call last):")
     assert drawn[drawn.index(kept[failure]) :] == kept[failure:]
-    drawn, kept = (lines(folder / "prompt.svg") for folder in (tmp_path, picture.PICTURES))
-    assert drawn == kept
 
 
-@pytest.mark.parametrize("name", ["failing.svg", "prompt.svg"])
-def test_the_picture_names_no_machine(name: str) -> None:
-    text = (script("picture").PICTURES / name).read_text()
+def test_the_picture_names_no_machine() -> None:
+    text = (script("picture").PICTURES / "failing.svg").read_text()
     assert len(text) < 10_000
     assert set(re.findall(r"(?<![\w.<])/[\w.]+(?:/[\w.]+)*", text)) <= {
         "/tmp/demo/train.py",

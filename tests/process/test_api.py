@@ -1,6 +1,5 @@
 """The Python API, with real ranks and without JAX."""
 
-import asyncio
 import os
 import signal
 import subprocess
@@ -208,49 +207,6 @@ def test_jobs_in_several_threads_keep_their_output_apart() -> None:
         thread.join()
     for job, lines in got.items():
         assert Counter(lines) == Counter({f"{job} {number}": 2 for number in range(3000)})
-
-
-def test_concurrent_async_jobs_return_their_results() -> None:
-    async def both() -> tuple[list[int], list[threading.Thread]]:
-        threads: list[threading.Thread] = []
-
-        def on_line(line: Line) -> None:
-            threads.append(threading.current_thread())
-
-        jobs = (
-            mcjax_launch.launch_async("sh", "-c", f"echo hi; exit {n}", on_line=on_line)
-            for n in (3, 4)
-        )
-        results = await asyncio.gather(*jobs)
-        return [result.exit_status for result in results], threads
-
-    statuses, threads = asyncio.run(both())
-    assert statuses == [3, 4]
-    assert threads == [threading.main_thread()] * 2
-
-
-def test_started_job_can_be_awaited() -> None:
-    async def main() -> int:
-        job = mcjax_launch.start("true")
-        return (await job).exit_status + (await job).exit_status
-
-    assert asyncio.run(main()) == 0
-
-
-@pytest.mark.parametrize("script", [WAITS, "trap '' INT TERM; " + WAITS.replace("exec ", "")])
-def test_cancelling_ends_the_job(script: str) -> None:
-    async def main() -> None:
-        ready = asyncio.Event()
-        job = mcjax_launch.launch_async(
-            "sh", "-c", script, grace=0.2, on_line=lambda line: ready.set()
-        )
-        task = asyncio.create_task(job)
-        await ready.wait()
-        task.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await task
-
-    asyncio.run(main())
 
 
 def test_launch_leaves_the_callers_state_unchanged(capfd: pytest.CaptureFixture[str]) -> None:

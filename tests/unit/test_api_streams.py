@@ -3,8 +3,8 @@
 import io
 from typing import Any
 
-from mcjax_launch.python.events import Line, Reporter
-from mcjax_launch.python.streams import Echo
+from mcjax_launch.python.job import Echo, Reporter
+from mcjax_launch.python.result import Line
 
 
 def output(text: str) -> dict[str, Any]:

@@ -15,15 +15,14 @@ from mcjax_launch.job.describe import make_command_line
 from mcjax_launch.options.option import Option
 from mcjax_launch.options.options import Options
 from mcjax_launch.python import keywords as kw
-from mcjax_launch.python.signature import Keywords
+from mcjax_launch.python.keywords import Keywords
 from scripts import ROOT
 
 FUNCTIONS = (
     mcjax_launch.launch,
     mcjax_launch.start,
-    mcjax_launch.launch_async,
     mcjax_launch.run,
-    mcjax_launch.run_async,
+    mcjax_launch.session,
 )
 
 
@@ -91,7 +90,7 @@ def test_help_shows_all_keywords(function: Callable[..., Any]) -> None:
     shown = inspect.signature(function).parameters
     assert set(Keywords.__annotations__) <= set(shown)
     defaults = {name: shown[name].default for name in Keywords.__annotations__}
-    runs = function.__name__.startswith("run")
+    runs = function in (mcjax_launch.run, mcjax_launch.session)
     changed = {"processes": 4, "echo": True} if runs else {"echo": False}
     for name, default in defaults.items():
         if name in changed or name in kw.NO_OPTIONS:

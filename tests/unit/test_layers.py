@@ -261,7 +261,7 @@ PLANTED = {
     "of a feature, by the hook": ("hook/exits.py", "from ...features.debugging import messages", True),
     "of a feature's other side": ("features/debugging/agent.py", "from . import launcher", True),
     "of the agent, by a feature's launcher": ("features/debugging/launcher.py", "from mcjax_launch.agent import agent", True),
-    "of a feature's messages, by the API": ("python/function.py", "from mcjax_launch.features.session import messages", False),
+    "of a feature's messages, by the API": ("python/launching.py", "from mcjax_launch.features.session import messages", False),
     "of a third party": ("report/record.py", "import numpy.linalg", True),
     "of click elsewhere": ("job/plan.py", "import click", True),
     "of click": ("cli/command.py", "import click", False),

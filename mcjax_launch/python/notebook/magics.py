@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import difflib
 import shlex
-import statistics
 import time
 import tokenize
 from collections.abc import Callable
@@ -19,18 +18,26 @@ from IPython.core.completer import (
 )
 from IPython.core.interactiveshell import InteractiveShell
 from IPython.core.magic import Magics, line_cell_magic, magics_class
+from IPython.core.magics.execution import TimeitResult, _format_time
 from IPython.display import display
 
 from mcjax_launch.console.prefix import Prefixes
 from mcjax_launch.errors import LaunchError
-from mcjax_launch.python.call_failed import CallFailed
-from mcjax_launch.python.cells.folding import PLAIN, Bundle, prefix_lines
-from mcjax_launch.python.cells.runner import CellRunner, format_failure
-from mcjax_launch.python.notebook.cell_text import CellText, format_duration, read_cell
+from mcjax_launch.python.calls import Repr
+from mcjax_launch.python.notebook.cells import (
+    PLAIN,
+    Bundle,
+    Cell,
+    Output,
+    format_failure,
+    group_shown,
+    prefix_lines,
+    read_cell,
+)
 from mcjax_launch.python.notebook.options import parse_words, split_words
+from mcjax_launch.python.progress import CallFailed
 from mcjax_launch.python.result import JobFailed
 from mcjax_launch.python.session import Session, select_ranks
-from mcjax_launch.python.values import Repr
 from mcjax_launch.ranks import format_count, group_by_key
 
 _START = "%mcjax -n 4 starts ranks"
@@ -38,9 +45,15 @@ _RESTART = "%mcjax restart starts new ranks"
 _CELL = "%%mcjax"
 # As the ranks find the package of the hook.
 _PULL = "__import__('_mcjax_launch.hook.pulled', fromlist=['']).convert_arrays({name}, {name!r})"
+# Completes a name as Python's own prompt does.
+_COMPLETE = (
+    "(lambda made, text: (made.attr_matches if '.' in text else made.global_matches)(text))"
+    "(__import__('rlcompleter').Completer(globals()), {text!r})"
+)
 # A loop of %timeit takes so long at least.
 _LOOP_S = 0.2
 _MOST_LOOPS = 10**7
+_PREFIXES = Prefixes(shown=True, colour=False)
 
 
 class CellFailed(Exception):
@@ -67,9 +80,10 @@ class RankMagics(Magics):
 
     def __init__(self, shell: InteractiveShell) -> None:
         super().__init__(shell)
+        self._shell: Any = shell
         self._words: list[str] = []
-        self._runner: CellRunner | None = None
-        self._prefixes = Prefixes(shown=True, colour=False)
+        self._session: Session | None = None
+        self._output = Output()
         self._actions: dict[str, Callable[..., Any]] = {
             "restart": self._restart,
             "stop": self.stop,
@@ -92,15 +106,15 @@ class RankMagics(Magics):
         %mcjax push x [RANKS] give x there the value of x here
         %%mcjax [RANKS]       run the cell in all ranks, or in some, such as 0,2-3
         """
-        was_over = self._runner is not None and self._runner.is_over
+        was_over = self._session is not None and self._session.is_over
         try:
             if cell is not None:
                 return self._run(cell, line.strip())
             return self._act(split_words(line))
         except CallFailed as error:
-            raise CellFailed(error, format_failure(error, self._prefixes)) from None
+            raise CellFailed(error, format_failure(error, _PREFIXES)) from None
         except JobFailed as error:  # the launcher has said more
-            hint = f"; {_RESTART}" if self._runner is not None else ""
+            hint = f"; {_RESTART}" if self._session is not None else ""
             over = "the ranks have ended: " if was_over else ""
             line = f"mcjax-launch: {over}{error.result.message}{hint}"
             raise CellFailed(error, [line]) from None
@@ -125,145 +139,146 @@ class RankMagics(Magics):
         return None
 
     def _start(self, words: list[str]) -> None:
-        if words == self._words and self._runner is not None and not self._runner.is_over:
+        if words == self._words and self._session is not None and not self._session.is_over:
             print(self._describe())
             return
         try:
             keywords, argv = parse_words(words)
         except click.exceptions.Exit:  # --help, which has been printed
             return
-        if self._runner is not None and not self._runner.is_over:
+        if self._session is not None and not self._session.is_over:
             raise LaunchError(f"{self._describe()}; %mcjax stop ends them first")
         self.stop()
-        runner = CellRunner(keywords, self._prefixes, argv)
-        self._runner, self._words = runner, words
+        shown = {"collapse": "always", **keywords, "color": "never", "no_prefix": False}
+        keywords = {**shown, "echo": self._output.streams}
+        self._session = session = Session(keywords, initialize=True, argv=argv)
+        self._words = words
         try:
-            runner.begin()
+            self._call(session, session.__enter__)
         except BaseException:
             self.stop()
             raise
         print(self._describe())
 
     def _restart(self) -> None:
-        self._get_runner().restart()
+        session = self._get_session()
+        self._call(session, session.restart)
         print(self._describe())
 
     def stop(self) -> None:
         """End the ranks, if any run."""
-        if self._runner is not None:
-            runner, self._runner, self._words = self._runner, None, []
-            runner.close()
+        if self._session is not None:
+            session, self._session, self._words = self._session, None, []
+            self._call(session, session.close)
 
     def _get_session(self) -> Session:
-        return self._get_runner().session
+        if self._session is None:
+            raise LaunchError(f"no ranks run; {_START}")
+        return self._session
+
+    def _call(self, session: Session, call: Callable[[], Any]) -> Any:
+        """Make a call of a session, and print meanwhile what its ranks print."""
+        return self._output.print_during(call, session.interrupt)
+
+    def _exec(self, source: str, ranks: str, **more: Any) -> list[Any]:
+        """Run a text that no user has typed; return its values in order of rank."""
+        session = self._get_session()
+        found: list[Any] = self._call(session, lambda: session.exec(source, ranks or None, **more))
+        return found
 
     def _pull(self, name: str = "", ranks: str = "") -> None:
-        runner = self._get_runner()
+        self._get_session()
         _check_name("pull", name)
         try:
-            values = runner.evaluate(_PULL.format(name=name), ranks, name=f"<pull {name}>")
+            values = self._exec(_PULL.format(name=name), ranks, name=f"<pull {name}>")
         except CallFailed as error:
             raise LaunchError(f"pull: {error}") from None
         if kept := next((value for value in values if isinstance(value, Repr)), None):
             raise LaunchError(
                 f"pull: {name} stays in its rank, because it cannot be pickled: {kept}"
             )
-        self._names[name] = values[0] if ranks.isdigit() else values
+        self._shell.user_ns[name] = values[0] if ranks.isdigit() else values
 
     def _push(self, name: str = "", ranks: str = "") -> None:
-        runner = self._get_runner()
+        self._get_session()
         _check_name("push", name)
-        if name not in self._names:
+        if name not in self._shell.user_ns:
             raise LaunchError(f"push: the notebook has no variable {name}")
-        values = {name: self._names[name]}
-        runner.evaluate("", ranks, name=f"<push {name}>", values=values)
-
-    @property
-    def _names(self) -> dict[str, Any]:
-        assert self.shell is not None
-        names: dict[str, Any] = self.shell.user_ns
-        return names
-
-    def _get_runner(self) -> CellRunner:
-        if self._runner is None:
-            raise LaunchError(f"no ranks run; {_START}")
-        return self._runner
+        values = {name: self._shell.user_ns[name]}
+        self._exec("", ranks, name=f"<push {name}>", values=values)
 
     def _describe(self) -> str:
-        if self._runner is None:
+        if self._session is None:
             return f"no ranks run; {_START}"
-        if self._runner.is_over:
+        if self._session.is_over:
             return f"the ranks have ended; {_RESTART}"
-        count = format_count(self._runner.session.processes, "rank")
-        return f"{count} run: %mcjax {shlex.join(self._words)}"
+        return (
+            f"{format_count(self._session.processes, 'rank')} run: %mcjax {shlex.join(self._words)}"
+        )
 
     # --- %%mcjax ---
 
     def _run(self, text: str, ranks: str) -> Any:
         """Run a cell; return the value of its last expression if one rank alone has run it."""
-        runner = self._get_runner()
-        cell = read_cell(text)
+        session = self._get_session()
+        cell = read_cell(text, self._shell.transform_cell)
         if cell.timed == "timeit":
-            self._time(runner, cell, ranks)
-            return None
+            return self._time(session, cell, ranks)
         began = time.monotonic()
         try:
-            return self._run_python(runner, cell.source, ranks)
+            return self._run_python(session, cell.source or cell.line, ranks)
         finally:
             if cell.timed:
-                print(f"Wall time: {format_duration(time.monotonic() - began)}")
+                print(f"Wall time: {_format_time(time.monotonic() - began)}")
 
-    def _run_python(self, runner: CellRunner, source: str, ranks: str) -> Any:
+    def _run_python(self, session: Session, source: str, ranks: str) -> Any:
         if self._is_quiet(source):
             source += "\nNone"  # the value is not shown
-        chosen = select_ranks(ranks or None, runner.session.processes)
+        chosen = select_ranks(ranks or None, session.processes)
         if len(chosen) > 1:
-            for bundle, shown_by in runner.run(source, ranks):
-                self._show(bundle, shown_by)
+            found = self._call(session, lambda: session.show(source, chosen))
+            for bundle, shown_by in group_shown(chosen, found):
+                _show(bundle, shown_by)
             return None
-        shown, value = runner.run_in_one(source, chosen[0])
+        shown, value = self._call(session, lambda: session.show_one(source, chosen[0]))
         if not value and shown and shown[0].keys() <= {PLAIN}:
             value = [Repr(shown.pop(0)[PLAIN])]
         for bundle in shown:
-            self._show(bundle, list(chosen))
+            _show(bundle, list(chosen))
         return value[0] if value else None
 
     def _is_quiet(self, source: str) -> bool:
         """Return whether a cell ends with a semicolon behind its last expression."""
         try:
-            return self.shell is not None and bool(
-                self.shell.displayhook.semicolon_at_end_of_expression(source)
-            )
+            return bool(self._shell.displayhook.semicolon_at_end_of_expression(source))
         except (SyntaxError, tokenize.TokenError):  # the ranks tell of it
             return False
 
-    def _show(self, bundle: Bundle, ranks: list[int]) -> None:
-        """Show what ranks have to show: text with their prefix, richer data below the prefix."""
-        if bundle.keys() <= {PLAIN}:
-            print(prefix_lines(bundle[PLAIN], ranks, self._prefixes), end="")
-            return
-        print(self._prefixes.format_shared_prefix(ranks).decode())
-        display(dict(bundle), raw=True)
-
-    def _time(self, runner: CellRunner, cell: CellText, ranks: str) -> None:
+    def _time(self, session: Session, cell: Cell, ranks: str) -> None:
         """Show how long a statement takes, in loops of the same length in all ranks."""
+        options, rest = self.parse_options(
+            cell.line, "n:r:p:tcqo", posix=False, strict=False, preserve_non_opts=True
+        )
+        statement, setup = (cell.source, rest or "pass") if cell.source else (rest, "pass")
 
         def run(number: int, repeat: int) -> list[list[float]]:
-            call = f"{cell.source!r}, globals=globals(), number={number}, repeat={repeat}"
-            source = f"__import__('timeit').repeat({call})"
-            return runner.evaluate(source, ranks, name="<timeit>")
+            call = f"{statement!r}, {setup!r}, globals=globals(), number={number}, repeat={repeat}"
+            return self._exec(f"__import__('timeit').repeat({call})", ranks, name="<timeit>")
 
-        number = cell.number
         run(1, 1)  # it compiles
+        number, repeat = int(options.get("n", 0)), max(1, int(options.get("r", 7)))
         if not number:
             number = 1
             while max(map(max, run(number, 1))) < _LOOP_S and number < _MOST_LOOPS:
                 number *= 10
-        chosen = select_ranks(ranks or None, runner.session.processes)
-        taken = zip(chosen, run(number, cell.repeat), strict=True)
-        told = group_by_key((_describe_times(times, number), rank) for rank, times in taken)
-        for text, alike in told.items():
-            print(prefix_lines(text, alike, self._prefixes), end="")
+        chosen = select_ranks(ranks or None, session.processes)
+        precision = int(options.get("p", 3))
+        told = (
+            str(TimeitResult(number, repeat, min(times), max(times), times, 0, precision))
+            for times in run(number, repeat)
+        )
+        for text, alike in group_by_key(zip(told, chosen, strict=True)).items():
+            print(prefix_lines(text, alike, _PREFIXES), end="")
 
     # --- completion ---
 
@@ -272,25 +287,33 @@ class RankMagics(Magics):
 
         @context_matcher(identifier="mcjax")  # without it, IPython passes a text
         def match(context: CompletionContext) -> SimpleMatcherResult:
-            runner = self._runner
-            if runner is None or not context.full_text.startswith(_CELL):
+            if self._session is None or not context.full_text.startswith(_CELL):
                 return {"completions": []}
-            found = [text.rstrip("() ") for text in runner.complete(context.token)]
-            completions = [SimpleCompletion(text, type="rank") for text in found]
-            return {"completions": completions, "suppress": bool(found)}
+            found: Any = []
+            if context.token:
+                source = _COMPLETE.format(text=context.token)
+                try:
+                    [found] = self._session.exec(source, 0, name="<completion>")
+                except LaunchError:
+                    found = []
+            texts = [text.rstrip("() ") for text in found] if isinstance(found, list) else []
+            completions = [SimpleCompletion(text, type="rank") for text in texts]
+            return {"completions": completions, "suppress": bool(texts)}
 
         made: Callable[[CompletionContext], SimpleMatcherResult] = match
         return made
+
+
+def _show(bundle: Bundle, ranks: list[int]) -> None:
+    """Show what ranks have to show: text with their prefix, richer data below the prefix."""
+    if bundle.keys() <= {PLAIN}:
+        print(prefix_lines(bundle[PLAIN], ranks, _PREFIXES), end="")
+        return
+    print(_PREFIXES.format_shared_prefix(ranks).decode())
+    display(dict(bundle), raw=True)
 
 
 def _check_name(action: str, name: str) -> None:
     if not name.isidentifier():
         what = f"{name!r} is not a variable's name" if name else "name a variable"
         raise LaunchError(f"{action}: {what}: %mcjax {action} x [RANKS]")
-
-
-def _describe_times(times: list[float], number: int) -> str:
-    each = [seconds / number for seconds in times]
-    spread = format_duration(statistics.pstdev(each))
-    loops = f"{format_count(len(each), 'run')} of {format_count(number, 'loop')}"
-    return f"{format_duration(statistics.mean(each))} ± {spread} per loop ({loops})"

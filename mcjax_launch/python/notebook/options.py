@@ -1,4 +1,4 @@
-"""Options of `%mcjax`: the words of the command, and why notebooks lack some."""
+"""Options of `%mcjax`: the command's, as keywords of a session, and why notebooks lack some."""
 
 from __future__ import annotations
 
@@ -8,12 +8,14 @@ from collections.abc import Sequence
 from typing import Any
 
 import click
+from click.core import ParameterSource
 
 from mcjax_launch.cli.command import command
-from mcjax_launch.cli.keywords import make_keywords
+from mcjax_launch.cli.origins import list_options_from, list_set_options
 from mcjax_launch.cli.project import with_project_options
 from mcjax_launch.cli.usage_errors import in_one_line
 from mcjax_launch.errors import LaunchError
+from mcjax_launch.job.describe import make_option_words
 from mcjax_launch.options.options import Options
 
 # By the names of options.
@@ -27,15 +29,13 @@ _REASONS = {
         "%mcjax restart starts the ranks again, without their state",
     ),
     **dict.fromkeys(("pdb", "debugpy"), "an exception is shown with your frames, below the cell"),
+    **dict.fromkeys(("module", "wrap"), "cells take the place of a program"),
     "detach": "the ranks stay until %mcjax stop or the kernel's end",
     "events": "the session reads them; open one with mcjax_launch.session(on_event=...)",
-    "interactive": "%%mcjax runs a cell in the ranks",
-    "module": "cells take the place of a program",
     "no_hook": "it makes the ranks run cells",
     "num_hosts": "give --hosts: the ranks of all hosts run cells",
     "status": "output appears below the cell",
     "stdin": "ranks of cells have no standard input",
-    "wrap": "cells take the place of a program",
 }
 # Variables of a kernel that choose how matplotlib shows pictures; in ranks, they cannot be shown.
 _OF_KERNELS = ("module://matplotlib_inline", "module://ipykernel")
@@ -68,7 +68,28 @@ def parse_words(words: Sequence[str]) -> tuple[dict[str, Any], Sequence[str]]:
     except click.ClickException as error:
         raise LaunchError(in_one_line(error)) from None
     options = with_project_options(Options(**context.params), context)
-    keywords = make_keywords(options, context, whose="notebooks", reasons=_REASONS)
+    keywords = _make_keywords(options, context)
     if os.environ.get("MPLBACKEND", "").startswith(_OF_KERNELS):
         keywords["env"] = [_BACKEND, *keywords.get("env", ())]  # the user's own come later
     return keywords, options.program
+
+
+def _make_keywords(options: Options, context: click.Context) -> dict[str, Any]:
+    """Return the keywords for options that the words, a variable or the project sets.
+
+    Raises:
+        LaunchError: an option is not for notebooks.
+
+    """
+    typed = list_options_from(context, ParameterSource.COMMANDLINE)
+    keywords: dict[str, Any] = {"processes": None}  # as many as the command starts
+    for name in list_set_options(context):
+        option = Options.declared[name]
+        if option.only_command and option.in_project and name not in typed:  # for other commands
+            continue
+        if why := _REASONS.get(name) or option.only_command:
+            raise LaunchError(f"{option.long} is not for notebooks: {why}")
+        words = make_option_words(options, name)
+        value = list(words[1::2]) if option.repeats else words[1] if option.kind else bool(words)
+        keywords[option.keyword or name] = value
+    return keywords

@@ -1,6 +1,5 @@
 """`mcjax_launch.run`: a function in N ranks, without JAX."""
 
-import asyncio
 import contextlib
 import os
 import pickle
@@ -87,15 +86,6 @@ def test_function_is_called_on_other_hosts(called: Any, tmp_path: Path) -> None:
     (tmp_path / "data").write_text("7")
     found = run(called.reads, "data", hosts=["a", "b"], via=FAKE_SSH, sync=tmp_path / "data")
     assert found == ["7", "7"]
-
-
-def test_run_async_returns_the_values(called: Any) -> None:
-    async def main() -> list[int]:
-        return await mcjax_launch.run_async(
-            called.times, processes=2, args=(2,), initialize=False, echo=False
-        )
-
-    assert asyncio.run(main()) == [0, 2]
 
 
 def test_each_rank_has_its_own_copy_of_arguments(called: Any) -> None:
@@ -205,10 +195,8 @@ def test_exception_class_of_the_main_file_is_raised_again(tmp_path: Path) -> Non
 
 def test_unguarded_call_in_the_main_file_is_refused(tmp_path: Path) -> None:
     path = script(tmp_path, "main()")
-    assert python(path).stderr.splitlines()[-1] == (
-        f"mcjax_launch.LaunchError: run: mine is in {path}, and would be called again when the "
-        f"ranks import that file: put the call under `{GUARD}`, or pip install cloudpickle"
-    )
+    why = f"{path} starts a job, also when the ranks import it: put that under `{GUARD}`\n"
+    assert f"mcjax_launch.LaunchError: {why}" in python(path).stderr
     pytest.importorskip("cloudpickle")
     path.write_text(path.read_text().removeprefix(NO_CLOUDPICKLE))
     done = python(path)

@@ -1,1 +1,0 @@
-"""Cells: texts that the ranks of a session run, for notebooks and for the prompt."""
