@@ -1,7 +1,5 @@
 """What the pytest plugin makes of marks, of its ranks' outcomes, and of its options."""
 
-import sys
-from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -9,8 +7,8 @@ from typing import Any
 import pytest
 
 from mcjax_launch.python.pytest_plugin import controller, marks
-from mcjax_launch.python.pytest_plugin.compiled import CompiledPrograms
 from mcjax_launch.python.pytest_plugin.in_rank import Ran
+from mcjax_launch.python.pytest_plugin.ranks import read_cache_option
 
 mcjax = pytest.mark.mcjax
 
@@ -56,68 +54,34 @@ def test_failure_counts_before_what_is_expected_and_a_skip() -> None:
 # --- the folder of compiled programs ---
 
 
-CacheOf = Callable[..., str | None]
-
-
-@pytest.fixture
-def cache_of(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> CacheOf:
-    """What ranks are told, by the option, the setting and what xdist has told this process."""
-    monkeypatch.delitem(sys.modules, "jax", raising=False)
-    monkeypatch.delenv("JAX_COMPILATION_CACHE_DIR", raising=False)
-
-    def cache_of(option: str | None = None, setting: str = "", worker: Any = None) -> str | None:
-        config: Any = SimpleNamespace(
-            option=SimpleNamespace(mcjax_compile_cache=option),
-            rootpath=Path("/root"),
-            invocation_params=SimpleNamespace(dir=Path("/here")),
-            _tmp_path_factory=SimpleNamespace(getbasetemp=lambda: tmp_path),
-            getini=lambda _: setting,
-            add_cleanup=lambda _: None,
-            workerinput=worker or {},
-        )
-        cache = CompiledPrograms(config).cache
-        return cache and cache.replace(str(tmp_path), "/base")
-
-    return cache_of
+def read_cache(option: str | None, setting: str = "") -> str | None:
+    config: Any = SimpleNamespace(
+        option=SimpleNamespace(mcjax_compile_cache=option),
+        rootpath=Path("/root"),
+        invocation_params=SimpleNamespace(dir=Path("/here")),
+        getini=lambda _: setting,
+    )
+    return read_cache_option(config)
 
 
 @pytest.mark.parametrize(
     ("option", "setting", "cache"),
     [
-        (None, "", "/base/mcjax-compiled:2G"),
+        (None, "", None),
         ("kept:5G", "other", "/here/kept:5G"),
         (None, "kept", "/root/kept"),
         (None, "/kept:1G", "/kept:1G"),
-        ("", "kept", "/base/mcjax-compiled:2G"),  # on the command line for one session
+        ("", "kept", None),  # on the command line for one session
     ],
 )
 def test_compile_cache_setting_decides_on_the_folder(
-    cache_of: CacheOf, option: str | None, setting: str, cache: str
+    option: str | None, setting: str, cache: str | None
 ) -> None:
-    assert cache_of(option, setting) == cache
+    assert read_cache(option, setting) == cache
 
 
-def test_worker_uses_the_folder_of_its_session(cache_of: CacheOf) -> None:
-    shared = {"mcjax_compiled": "/session/mcjax-compiled"}
-    assert cache_of(worker=shared) == "/session/mcjax-compiled:2G"
-    assert cache_of("kept", worker=shared) == "/here/kept"
-    assert cache_of(worker={}) == "/base/mcjax-compiled:2G"  # on another host
-
-
-def test_cache_of_jax_is_not_hidden(cache_of: CacheOf, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Set up in the user's environment, or in a conftest.py."""
-    monkeypatch.setenv("JAX_COMPILATION_CACHE_DIR", "/of-jax")
-    assert cache_of() is None
-    assert cache_of("kept") == "/here/kept"
-    config = SimpleNamespace(jax_compilation_cache_dir=None)
-    monkeypatch.setitem(sys.modules, "jax", SimpleNamespace(config=config))
-    assert cache_of() == "/base/mcjax-compiled:2G"
-    config.jax_compilation_cache_dir = "/of-jax"
-    assert cache_of() is None
-
-
-def test_cache_without_a_folder_is_refused(cache_of: CacheOf) -> None:
+def test_cache_without_a_folder_is_refused() -> None:
     with pytest.raises(pytest.UsageError, match="--mcjax-compile-cache: ':1G' names no folder"):
-        cache_of(":1G")
+        read_cache(":1G")
     with pytest.raises(pytest.UsageError, match="mcjax_compile_cache: ':1G' names no folder"):
-        cache_of(setting=":1G")
+        read_cache(None, ":1G")

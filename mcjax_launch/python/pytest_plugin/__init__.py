@@ -12,7 +12,6 @@ import pytest
 from mcjax_launch.python.pytest_plugin import marks
 
 _IN_PLACE = "mcjax-in-place"
-_COMPILED = "mcjax-compiled"
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -25,7 +24,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     )
     parser.addini(
         "mcjax_compile_cache",
-        "as --mcjax-compile-cache: DIR[:SIZE] for compiled programs; else this session has its own",
+        "as --mcjax-compile-cache: DIR[:SIZE] for compiled programs",
         default="",
     )
     parser.addini(
@@ -41,7 +40,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Declare the mark, and register the plugin that this process needs."""
+    """Declare the mark; register the plugin of a pytest that runs in ranks itself."""
     config.addinivalue_line(
         "markers",
         "mcjax(processes, cpu_devices=1, timeout=None, slices=None, compile_once=None): run "
@@ -50,13 +49,9 @@ def pytest_configure(config: pytest.Config) -> None:
     )
     in_rank = config.pluginmanager.hasplugin(marks.IN_RANK)
     if not in_rank and "MCJAX_JOB_ID" in os.environ and "JAX_NUM_PROCESSES" in os.environ:
-        from mcjax_launch.python.pytest_plugin.in_place import InPlace
+        from mcjax_launch.python.pytest_plugin.in_rank import InPlace
 
         config.pluginmanager.register(InPlace(), _IN_PLACE)
-    elif not in_rank:
-        from mcjax_launch.python.pytest_plugin.compiled import CompiledPrograms
-
-        config.pluginmanager.register(CompiledPrograms(config), _COMPILED)
 
 
 @pytest.hookimpl(trylast=True)
@@ -67,8 +62,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         from mcjax_launch.python.pytest_plugin.controller import Controller
 
         marks.check_options(config.option, marked)
-        compiled = config.pluginmanager.getplugin(_COMPILED)
-        config.pluginmanager.register(Controller(config, compiled), "mcjax-controller")
+        config.pluginmanager.register(Controller(config), "mcjax-controller")
 
 
 @pytest.hookimpl(tryfirst=True)

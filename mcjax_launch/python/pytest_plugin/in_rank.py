@@ -1,22 +1,23 @@
-"""Calls of a session in its ranks: each has a pytest of its own, and runs the named test."""
+"""Pytest in ranks: one that runs the tests which a session's calls name, or the user's own."""
 
+import os
 import pdb
 import shlex
 import sys
 import time
 import warnings
+from collections import Counter
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any, NamedTuple, NoReturn
 
 import pytest
+from _pytest.tmpdir import TempPathFactory
 
-from mcjax_launch.python.pytest_plugin.in_place import share_tmp
-from mcjax_launch.python.pytest_plugin.marks import IN_RANK
+from mcjax_launch.python.pytest_plugin import marks
+from mcjax_launch.wire import hook_environ
 
 # What keeps the cache of the user's pytest.
 _WRITERS = ("lfplugin", "nfplugin", "stepwiseplugin")
-_PLAIN = (str, int, float, bool, type(None))
 
 
 class Ran(NamedTuple):
@@ -24,13 +25,13 @@ class Ran(NamedTuple):
 
     Args:
         reports: pytest's reports, serialized.
-        warned: warnings: module and name of the class, text, file, line.
+        warned: warnings: name of Python's own class, text, file, line.
         ended: time of the end, in the seconds of this machine's time.monotonic().
 
     """
 
     reports: list[dict[str, Any]]
-    warned: list[tuple[str, str, str, str, int]]
+    warned: list[tuple[str, str, str, int]]
     ended: float
 
 
@@ -97,17 +98,12 @@ class RankTests:
         self._measure = _start_coverage(settings["coverage"])
         self._errors: list[tuple[str, str]] = []
         self._reports: list[pytest.TestReport] = []
-        self._warned: list[tuple[str, str, str, str, int]] = []
+        self._warned: list[tuple[str, str, str, int]] = []
         self._nodeid = ""
         self._config = config = pytest.Config.fromdictargs(settings["options"], settings["args"])
         if settings["workerinput"] is not None:
             config.workerinput = settings["workerinput"]  # type: ignore[attr-defined]
-        config.pluginmanager.register(self, IN_RANK)
-        if self._measure is not None and settings["options"].get("cov_context") == "test":
-            from pytest_cov.plugin import TestContextPlugin
-
-            cov = SimpleNamespace(cov=self._measure, started=True)
-            config.pluginmanager.register(TestContextPlugin(cov))
+        config.pluginmanager.register(self, marks.IN_RANK)
         # As pytest's own main does, whose loop over the tests is in the user's pytest.
         config._do_configure()
         self._session = pytest.Session.from_config(config)
@@ -128,7 +124,9 @@ class RankTests:
             above: Any = item.listchain()[kept - 1]
             following = _Following.from_parent(above, name="following")
         item.config.hook.pytest_runtest_protocol(item=item, nextitem=following)
-        ran = Ran([self._serialize(own) for own in self._reports], self._warned, time.monotonic())
+        serialize = self._config.hook.pytest_report_to_serializable
+        reports = [serialize(config=self._config, report=own) for own in self._reports]
+        ran = Ran(reports, self._warned, time.monotonic())
         wrong = [own for own in self._reports if not own.passed]
         if wrong:
             raise TestFailed(_get_headline(wrong[0]), ran)
@@ -141,17 +139,6 @@ class RankTests:
         if self._measure is not None:
             self._measure.stop()
             self._measure.save()
-
-    def _serialize(self, report: pytest.TestReport) -> dict[str, Any]:
-        hook = self._config.hook
-        data: dict[str, Any] = hook.pytest_report_to_serializable(
-            config=self._config, report=report
-        )
-        data["user_properties"] = [
-            (name, value if isinstance(value, _PLAIN) else str(value))
-            for name, value in report.user_properties
-        ]
-        return data
 
     # --- the plugin ---
 
@@ -179,9 +166,11 @@ class RankTests:
 
     def pytest_warning_recorded(self, warning_message: warnings.WarningMessage, when: str) -> None:
         if when == "runtest":  # the user's pytest has collected the same
-            category, text = warning_message.category, str(warning_message.message)
+            own = (
+                base for base in warning_message.category.__mro__ if base.__module__ == "builtins"
+            )
             place = (warning_message.filename, warning_message.lineno)
-            self._warned.append((category.__module__, category.__name__, text, *place))
+            self._warned.append((next(own).__name__, str(warning_message.message), *place))
 
     @pytest.hookimpl(optionalhook=True, tryfirst=True)
     def pytest_timeout_set_timer(self) -> bool:
@@ -221,3 +210,63 @@ class _Following(pytest.Item):
 
     def runtest(self) -> NoReturn:
         raise NotImplementedError
+
+
+# --- pytest that the user runs in the ranks of a job ---
+
+
+class InPlace:
+    """Plugin that runs marked tests in this process; skips those for other numbers of ranks.
+
+    `mcjax-launch -n 2 -m pytest` runs it: there a debugger can be used.
+    """
+
+    def pytest_sessionstart(self, session: pytest.Session) -> None:
+        if socket := os.environ.get(hook_environ.SOCKET):  # in the job's folder, removed with it
+            share_tmp(session.config, Path(socket).parent / "pytest")
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_runtest_setup(self, item: pytest.Item) -> None:
+        marked, processes = marks.find(item), int(os.environ["JAX_NUM_PROCESSES"])
+        if marked is None:
+            return
+        if marked.shape.processes != processes:
+            pytest.skip(f"for {marked.shape}: this job has {processes}")
+        import jax
+
+        if not jax.distributed.is_initialized():
+            jax.distributed.initialize()
+
+
+class SharedTempPathFactory(TempPathFactory):  # type: ignore[misc]  # it is final
+    """Factory of temporary folders that all ranks share: the n-th is the same in each rank.
+
+    Args:
+        base: folder that contains them.
+
+    """
+
+    def __init__(self, base: Path) -> None:
+        super().__init__(
+            given_basetemp=base,
+            retention_count=3,
+            retention_policy="all",
+            trace=lambda *_: None,
+            basetemp=base,
+            _ispytest=True,
+        )
+        self._made: Counter[str] = Counter()
+
+    def mktemp(self, basename: str, numbered: bool = True) -> Path:
+        basename = self._ensure_relative_to_basetemp(basename)
+        name = f"{basename}{self._made[basename]}" if numbered else basename
+        self._made[basename] += 1
+        path = self.getbasetemp() / name
+        path.mkdir(mode=0o700, exist_ok=numbered or self._made[basename] == 1)
+        return path
+
+
+def share_tmp(config: pytest.Config, base: Path) -> None:
+    """Make this pytest create its temporary folders in `base`."""
+    base.mkdir(mode=0o700, exist_ok=True)
+    config._tmp_path_factory = SharedTempPathFactory(base)  # type: ignore[attr-defined]

@@ -2,43 +2,57 @@
 
 import contextlib
 import itertools
+import os
 import re
 import signal
 import sys
 import threading
-from collections.abc import Callable, Iterator, Sequence
-from typing import Any, TypeVar
+from collections.abc import Iterator, Sequence
+from typing import Any
 
 import pytest
 
-from mcjax_launch.python import Event, JobFailed, LaunchError, Session
-from mcjax_launch.python.pytest_plugin import in_rank, inherited
-from mcjax_launch.python.pytest_plugin.compiled import CompiledPrograms
+from mcjax_launch.options.kinds import CACHE
+from mcjax_launch.python import Event, JobFailed, LaunchError, Session, session
+from mcjax_launch.python.pytest_plugin import in_rank
 from mcjax_launch.python.pytest_plugin.marks import Shape
-from mcjax_launch.python.session import session as open_session
 
-T = TypeVar("T")
 _MOST_JOINING_S = 120
 _MOST_COLLECTING_S = 300.0
 _MOST_STACKS_S = 5.0
 # Frames of a stack that are below each test.
 _BELOW = re.compile(r"    \S*(?:pluggy/|_pytest/|mcjax_launch/|<frozen runpy>)")
 
+# Options that make a rank write, measure or show what the user's pytest does already, or end the
+# collection of the ranks early. (pyargs: a rank's arguments are paths.)
+_NOT_IN_RANKS: dict[str, Any] = {
+    "basetemp": None,
+    "cacheclear": False,
+    "cov_source": [],
+    "log_file": os.devnull,
+    "maxfail": 0,
+    "pyargs": False,
+    "setupshow": False,
+    "xmlpath": None,
+}
+# Plugins that write what the user's pytest writes, or run tests in a way of their own.
+_BLOCKED = ("terminal", "rerunfailures", "flaky", "html", "json-report")
+_PLAIN = (str, int, float, bool, type(None), os.PathLike)
 
-class RanksNotStarted(Exception):
-    """Error for ranks that cannot be started; its text says why."""
 
-
-class TimedOut(Exception):
-    """Error for a test that has reached its limit.
+class NotRun(Exception):
+    """Error for a test that its ranks have not run to its end.
 
     Args:
-        stacks: lines on where the ranks were.
+        phase: "setup" or "call".
+        why: why not.
+        stacks: where the ranks were, as text; "" if that is not known.
 
     """
 
-    def __init__(self, stacks: Sequence[str]) -> None:
-        super().__init__()
+    def __init__(self, phase: str, why: str, stacks: str = "") -> None:
+        super().__init__(why)
+        self.phase = phase
         self.stacks = stacks
 
 
@@ -49,23 +63,23 @@ class RanksOfShape:
         config: configuration of the user's pytest.
         shape: shape of the job.
         files: files with tests of this shape.
-        compiled: folder of the programs that all ranks compile.
+        cache: folder for compiled programs, as --compile-cache takes it; None for none.
 
     """
 
     def __init__(
-        self, config: pytest.Config, shape: Shape, files: Sequence[str], compiled: CompiledPrograms
+        self, config: pytest.Config, shape: Shape, files: Sequence[str], cache: str | None
     ) -> None:
         self._config = config
         self._shape = shape
         self._files = files
-        self._compiled = compiled
+        self._cache = cache
         self._session: Session | None = None
         self._job: object = None  # whose ranks have collected the tests
         self._said: list[str] = []
         self._says = threading.Event()
         self._is_late = False
-        self._failure = ""
+        self._failure: NotRun | None = None
 
     def run(self, nodeid: str, kept: int, limit_s: float) -> list[in_rank.Ran]:
         """Run a test in all ranks; return what became of it in each, if it has passed in all.
@@ -78,48 +92,46 @@ class RanksOfShape:
         Raises:
             CallFailed: it has not passed in some ranks.
             JobFailed: a rank has ended.
-            RanksNotStarted: the ranks cannot be started.
-            TimedOut: it takes too long.
+            NotRun: the ranks cannot be started, or the test takes too long.
 
         """
-        session = self._get_ready_session()
-        with self._limited(session, limit_s):
-            return session.run(in_rank.run_test, (nodeid, kept))
+        ranks = self._get_ready_session()
+        with self._limited(ranks, limit_s):
+            return ranks.run(in_rank.run_test, (nodeid, kept))
 
     def _get_ready_session(self) -> Session:
         """Return the session after all its ranks have collected their tests.
 
         Raises:
-            RanksNotStarted: that has failed; it is not tried again.
+            NotRun: that has failed; it is not tried again.
 
         """
-        if self._failure:
-            raise RanksNotStarted(self._failure)
+        if self._failure is not None:
+            raise self._failure
         try:
-            session = self._session = self._session or self._open()
-            if session.is_over:
-                session.restart()
-            if session.job is not self._job:
-                with self._limited(session, _MOST_COLLECTING_S):
-                    session.run(in_rank.begin, (self._make_settings(),))
-                self._job = session.job
-        except TimedOut as late:
-            self._failure = "\n".join(["collecting in the ranks takes too long", *late.stacks])
+            ranks = self._session = self._session or self._open()
+            if ranks.is_over:
+                ranks.restart()
+            if ranks.job is not self._job:
+                with self._limited(ranks, _MOST_COLLECTING_S):
+                    ranks.run(in_rank.begin, (self._make_settings(),))
+                self._job = ranks.job
+        except NotRun as late:
+            why = "collecting in the ranks takes too long"
+            self._failure = NotRun("setup", f"the ranks could not be started: {why}\n{late.stacks}")
         except LaunchError as error:
-            self._failure = "\n".join([str(error), *getattr(error, "__notes__", ())])
+            why = "\n".join([str(error), *getattr(error, "__notes__", ())])
+            self._failure = NotRun("setup", f"the ranks could not be started: {why}")
         else:
-            return session
-        raise RanksNotStarted(self._failure)
+            return ranks
+        raise self._failure
 
     def _open(self) -> Session:
-        shape, preload = self._shape, self._config.getini("mcjax_preload")
-        return open_session(
-            processes=shape.processes,
-            cpu_devices=shape.cpu_devices,
-            slices=shape.slices,  # type: ignore[arg-type]
-            preload=preload or "none",
-            compile_once=shape.compile_once,  # type: ignore[arg-type]
-            compile_cache=None if shape.compile_once == "off" else self._compiled.cache,
+        shape: Any = self._shape
+        return session(
+            **shape._asdict(),
+            preload=self._config.getini("mcjax_preload") or "none",
+            compile_cache=None if shape.compile_once == "off" else self._cache,
             python=sys.executable,
             start_timeout=_MOST_JOINING_S,
             quiet=True,
@@ -127,41 +139,49 @@ class RanksOfShape:
             on_event=self._on_event,
         )
 
+    def close(self) -> None:
+        """End the ranks."""
+        if self._session is None:
+            return
+        with contextlib.suppress(LaunchError):
+            if self._session.job is self._job and not self._session.is_over:
+                self._session.run(in_rank.end)
+        self._session.close()
+
+    # --- what the pytest of a rank is given ---
+
     def _make_settings(self) -> dict[str, Any]:
-        factory = self._config._tmp_path_factory  # type: ignore[attr-defined]
+        config: Any = self._config
+        given = {name: value for name, value in vars(config.option).items() if _is_plain(value)}
+        plugins = [*(given.get("plugins") or []), *(f"no:{name}" for name in _BLOCKED)]
+        options = {**given, **_NOT_IN_RANKS, "rootdir": str(config.rootpath), "plugins": plugins}
+        if config.inipath is not None:
+            options["inifilename"] = str(config.inipath)
+        options.pop("file_or_dir", None)  # a rank has files of its own
+        worker = getattr(config, "workerinput", None)  # of pytest-xdist
         return {
             "sys_path": sys.path,
             "args": list(self._files),
-            "options": inherited.make_rank_options(self._config),
-            "workerinput": inherited.get_worker_input(self._config),
-            "coverage": inherited.get_coverage_arguments(self._config),
+            "options": options,
+            "workerinput": worker and {name: v for name, v in worker.items() if _is_plain(v)},
+            "coverage": _make_coverage_arguments(config),
             "in_place": self._shape.command,
-            "tmp": str(factory.mktemp("ranks")),
+            "tmp": str(config._tmp_path_factory.mktemp("ranks")),
         }
-
-    def close(self) -> None:
-        """End the ranks."""
-        session, self._session = self._session, None
-        if session is None:
-            return
-        with contextlib.suppress(LaunchError):
-            if session.job is self._job and not session.is_over:
-                session.run(in_rank.end)
-        session.close()
 
     # --- limits ---
 
     @contextlib.contextmanager
-    def _limited(self, session: Session, limit_s: float) -> Iterator[None]:
+    def _limited(self, ranks: Session, limit_s: float) -> Iterator[None]:
         """End the ranks if a call takes longer than this, after they have shown their stacks.
 
         Raises:
-            TimedOut: it takes longer.
+            NotRun: it takes longer.
 
         """
         self._is_late = False
         self._said.clear()
-        timer = threading.Timer(limit_s, self._end_late_ranks, [session])
+        timer = threading.Timer(limit_s, self._end_late_ranks, [ranks])
         timer.daemon = True
         if limit_s:
             timer.start()
@@ -172,16 +192,19 @@ class RanksOfShape:
                 raise
             end = error.result.message if isinstance(error, JobFailed) else str(error)
             said = itertools.takewhile(lambda line: line != end, self._said)
-            raise TimedOut([line for line in said if not _BELOW.match(line)]) from None
+            stacks = "\n".join(line for line in said if not _BELOW.match(line))
+            raise NotRun(
+                "call", f"the ranks were still running after {limit_s:g} s", stacks
+            ) from None
         finally:
             timer.cancel()
 
-    def _end_late_ranks(self, session: Session) -> None:
+    def _end_late_ranks(self, ranks: Session) -> None:
         self._is_late = True
         self._says.clear()
-        session.job.send_signal(signal.SIGQUIT)
+        ranks.job.send_signal(signal.SIGQUIT)
         self._says.wait(_MOST_STACKS_S)
-        session.job.stop(now=True)
+        ranks.job.stop(now=True)
 
     def _on_event(self, event: Event) -> None:
         if event.kind == "note":
@@ -189,39 +212,48 @@ class RanksOfShape:
             self._says.set()
 
 
-class RanksByShape:
-    """Ranks of a pytest session, by the shape of the tests that they run.
+def _make_coverage_arguments(config: pytest.Config) -> dict[str, Any] | None:
+    """Return the arguments of a rank's Coverage; None if pytest-cov measures nothing here."""
+    controller = getattr(config.pluginmanager.getplugin("_cov"), "cov_controller", None)
+    measure = getattr(controller, "cov", None)
+    if controller is None or measure is None:
+        return None
+    return {
+        "source": controller.cov_source,
+        "branch": controller.cov_branch,
+        "config_file": controller.cov_config,
+        "data_file": os.path.abspath(measure.config.data_file),
+        "data_suffix": True,  # pytest-cov combines all that lie beside its own
+    }
 
-    Args:
-        config: configuration of the session.
-        files: function that returns the files with tests of a shape.
-        compiled: folder of the programs that all ranks compile.
+
+def read_cache_option(config: pytest.Config) -> str | None:
+    """Return --mcjax-compile-cache, else the ini setting mcjax_compile_cache, as DIR or DIR:SIZE.
+
+    DIR becomes absolute: relative to the working directory (option) or the rootdir (setting).
+
+    Returns:
+        None if the chosen value is empty, or if neither is set.
+
+    Raises:
+        pytest.UsageError: the value names no folder, or its size is invalid.
 
     """
+    name, value, base = "mcjax_compile_cache", config.getini("mcjax_compile_cache"), config.rootpath
+    if config.option.mcjax_compile_cache is not None:
+        name, value = "--mcjax-compile-cache", config.option.mcjax_compile_cache
+        base = config.invocation_params.dir
+    if not value:
+        return None
+    try:
+        return os.path.join(base, os.path.expanduser(CACHE.read(value)))
+    except ValueError as error:
+        raise pytest.UsageError(f"{name}: {error}") from None
 
-    def __init__(
-        self,
-        config: pytest.Config,
-        files: Callable[[Shape], Sequence[str]],
-        compiled: CompiledPrograms,
-    ) -> None:
-        self._config = config
-        self._files = files
-        self._compiled = compiled
-        self._ranks: dict[Shape, RanksOfShape] = {}
 
-    def get(self, shape: Shape) -> RanksOfShape:
-        """Return the ranks of a shape, which may not have been started."""
-        if shape not in self._ranks:
-            files = self._files(shape)
-            self._ranks[shape] = RanksOfShape(self._config, shape, files, self._compiled)
-        return self._ranks[shape]
-
-    def retire(self, shape: Shape) -> None:
-        """End the ranks of a shape, because no tests of it are left."""
-        self._ranks.pop(shape).close()
-
-    def close(self) -> None:
-        """End all ranks."""
-        for shape in list(self._ranks):
-            self.retire(shape)
+def _is_plain(value: object) -> bool:
+    if isinstance(value, list | tuple):
+        return all(map(_is_plain, value))
+    if isinstance(value, dict):
+        return all(map(_is_plain, [*value, *value.values()]))
+    return isinstance(value, _PLAIN)
