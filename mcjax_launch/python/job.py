@@ -47,6 +47,7 @@ _FIRST_FREE = 3  # after stdin, stdout and stderr
 _MOST_AT_ONCE = 1 << 20
 # So many bytes of an unfinished line are kept; then they are reported as a line.
 _LONGEST = 1 << 20
+_LAST_BYTES = 4096
 # Of the time that a program's end takes at most, for each job that still runs then.
 _LAST_S = 15.0
 
@@ -95,6 +96,8 @@ class RunningJob:
         self._signals: deque[int] = deque()  # that have not been sent
         self._is_abandoned = False
         self._is_over = False
+        self._line = bytearray()  # of events, which is not complete
+        self._last_words = b""  # of the launcher on stderr: why it ended without a summary
         self._working = threading.Lock()  # held until the job is over
         self._begun = threading.Event()  # something is known of it
         #: Called in the job's thread when the job is over.
@@ -266,12 +269,10 @@ class RunningJob:
         self._send_signals()
         if self._is_abandoned:
             launcher.abandon()
-        last_words = LastWords()
-        feeds: dict[int, Feed] = {}
+        feeds: dict[int, Feed] = {launcher.stderr: self._keep_last_words}
         for fd, echo in zip((launcher.stdout, launcher.stderr), self._echoes, strict=False):
             feeds[fd] = echo.feed
-        feeds.setdefault(launcher.stderr, last_words.feed)
-        feeds[launcher.events] = EventLines(self._on_event).feed
+        feeds[launcher.events] = self._read_events
         if self._request.on_values is not None:
             feeds[launcher.values] = self._request.on_values  # after the output that came before
         try:
@@ -280,7 +281,19 @@ class RunningJob:
             launcher.close()
             status = launcher.process.wait()  # 0 if this program ignores its children
         if self._result is None and self._error is None:
-            self._error = _make_early_end_error(status, last_words.line)
+            self._error = _make_early_end_error(status, self._last_words)
+
+    def _keep_last_words(self, data: memoryview) -> bool:
+        self._last_words = (self._last_words + data)[-_LAST_BYTES:]
+        return True
+
+    def _read_events(self, data: memoryview) -> bool:
+        *lines, rest = bytes(data).split(b"\n")
+        for line in lines:
+            self._on_event(json.loads(self._line + line))
+            self._line.clear()
+        self._line += rest
+        return True
 
     def _on_event(self, event: dict[str, Any]) -> None:
         """Update the job from an event of the launcher, and report the event to the caller."""
@@ -306,14 +319,15 @@ class RunningJob:
         self.on_over()
 
 
-def _make_early_end_error(status: int, last_line: str) -> LaunchError:
+def _make_early_end_error(status: int, last_words: bytes) -> LaunchError:
     """Return the error for a launcher that ended without reporting the job's end.
 
     Args:
         status: status of its process; -n if signal n ended it.
-        last_line: last line that it printed to stderr; "" if none.
+        last_words: end of what it printed to stderr.
 
     """
+    last_line = (last_words.decode("utf-8", "replace").strip().splitlines() or [""])[-1]
     how = f"killed by {get_signal_name(-status)}" if status < 0 else f"exit status {status}"
     why = last_line.removeprefix("mcjax-launch: ") or how
     return LaunchError(
@@ -474,28 +488,6 @@ def _read_all(feeds: Mapping[int, Feed], close: Callable[[int], object]) -> None
                 close(fd)
 
 
-class EventLines:
-    """Parser of events, each a line of JSON.
-
-    Args:
-        on_event: called with each event.
-
-    """
-
-    def __init__(self, on_event: Callable[[dict[str, Any]], object]) -> None:
-        self._on_event = on_event
-        self._begun = bytearray()  # of a line that is not complete
-
-    def feed(self, data: memoryview) -> bool:
-        *lines, rest = bytes(data).split(b"\n")
-        for line in lines:
-            self._begun += line
-            self._on_event(json.loads(self._begun))
-            self._begun.clear()
-        self._begun += rest
-        return True
-
-
 class Echo:
     """Writer of bytes to a text stream such as sys.stdout, maybe a notebook's.
 
@@ -527,22 +519,6 @@ class Echo:
         except (OSError, ValueError):  # its reader is gone, or it has been closed
             return False
         return True
-
-
-class LastWords:
-    """Keeper of the end of a launcher's stderr: why it ended without a summary."""
-
-    def __init__(self) -> None:
-        self._last = b""
-
-    def feed(self, data: memoryview) -> bool:
-        self._last = (self._last + data)[-4096:]
-        return True
-
-    @property
-    def line(self) -> str:
-        """Last line; "" if there is none."""
-        return (self._last.decode("utf-8", "replace").strip().splitlines() or [""])[-1]
 
 
 # --- for the caller's functions ---

@@ -12,7 +12,6 @@ if not getattr(sys.flags, "safe_path", False):  # before 3.11: the current folde
     del sys.path[0]
 
 import builtins
-import contextlib
 import functools
 import io
 import os
@@ -29,7 +28,7 @@ from .messages import CallReady, Ready, Returned, ToRank, pickle_in_parts, unpic
 
 TYPE_CHECKING = False  # as typing's own, without importing it
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Sequence
     from types import FrameType, TracebackType
     from typing import Any, NoReturn
 
@@ -86,8 +85,11 @@ class CallServer:
         call, parts = session.read_call(session.get_call_path(self._folder, number))
         try:
             self._is_interruptible = True
-            with self._without_forks():
+            try:
                 kind, returned = self._maker.make(call, parts, order.ranks)
+            finally:
+                if os.getpid() != self._pid:
+                    _leave(sys.exc_info()[1])
             self._write(number, returned)
             self._is_interruptible = call.is_last
         except BaseException as error:
@@ -102,15 +104,6 @@ class CallServer:
         else:
             self._line.send(Returned(number, kind, session.list_sizes(returned)))
         return call.is_last
-
-    @contextlib.contextmanager
-    def _without_forks(self) -> Iterator[None]:
-        """End a process that the call has forked, if that process returns from the call."""
-        try:
-            yield
-        finally:
-            if os.getpid() != self._pid:
-                _leave(sys.exc_info()[1])
 
     def _report_exception(self, number: int, error: BaseException) -> None:
         """Report an exception, with a pickle of it if the caller can raise it again."""
@@ -145,18 +138,13 @@ class CallServer:
 
 
 def _leave(error: BaseException | None) -> NoReturn:
-    """End this process, which is no rank, as its program would end by an exception, or without."""
-    status = 0 if error is None else 1
-    if isinstance(error, SystemExit) and (error.code is None or isinstance(error.code, int)):
-        status = error.code or 0
-    elif error is not None:
+    """End this process, a fork that has come back from a call: it is no rank."""
+    if error is not None and not isinstance(error, SystemExit):
         from traceback import print_exception
 
         print_exception(type(error), error, _find_below(error.__traceback__))
-    for stream in (sys.stdout, sys.stderr):
-        with contextlib.suppress(Exception):  # closed, or none
-            stream.flush()
-    os._exit(status & 0xFF)
+    sys.stdout.flush()
+    os._exit(0 if error is None else 1)
 
 
 class CallMaker:
