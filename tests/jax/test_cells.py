@@ -312,6 +312,42 @@ def test_tab_completes_in_every_cell(jobs: Jobs) -> None:
     assert printed == ["2 ranks run: %mcjax -n 2 -d 1", "after"]
 
 
+@pytest.mark.notebook
+def test_stop_button_interrupts_the_ranks_of_a_cell(jobs: Jobs) -> None:
+    """Their state stays."""
+    client = pytest.importorskip("jupyter_client")
+    pytest.importorskip("ipykernel")
+    printed: list[str] = []
+    reading = asyncio.Event()
+
+    def hear(message: Any) -> None:
+        content = message["content"]
+        text = "\n".join(content.get("traceback") or [content.get("text", "")])
+        printed.extend(text.splitlines())
+        if "[0-1] ready" in printed:
+            reading.set()
+
+    async def main() -> None:
+        manager, kernel = await client.manager.start_new_async_kernel()
+        try:
+            for cell in ("%load_ext mcjax_launch", "%mcjax -n 2 -d 1", "%%mcjax\nkept = 7"):
+                await kernel.execute_interactive(cell, output_hook=hear)
+            sleeps = "%%mcjax\nimport time\nprint('ready')\ntime.sleep(1000)"
+            running = asyncio.create_task(kernel.execute_interactive(sleeps, output_hook=hear))
+            await asyncio.wait_for(reading.wait(), 90)
+            await manager.interrupt_kernel()
+            await running
+            await kernel.execute_interactive("%%mcjax\nkept", output_hook=hear)
+        finally:
+            kernel.stop_channels()
+            await manager.shutdown_kernel()
+
+    asyncio.run(main())
+    assert printed[:2] == ["2 ranks run: %mcjax -n 2 -d 1", "[0-1] ready"]
+    assert "[0-1] KeyboardInterrupt" in printed[2:]
+    assert printed[-1] == "[0-1] 7"
+
+
 def run_notebook(*cells: str) -> list[str]:
     """Run a notebook in a real kernel; return what stands below each cell."""
     return ["".join(map(_get_text, outputs)) for outputs in run_cells(*cells)]
