@@ -8,10 +8,11 @@ import time
 from collections.abc import Iterator
 
 import pytest
-from jobs import PROGRAMS, Jobs
+from jobs import LIMIT_S, PROGRAMS, Jobs
 
 import mcjax_launch
 from mcjax_launch import CallFailed
+from mcjax_launch.python import progress
 
 RANK = "int(__import__('os').environ['JAX_PROCESS_ID'])"
 BEGIN = "import jax\nfrom jax.experimental.multihost_utils import sync_global_devices"
@@ -96,17 +97,33 @@ def test_program_that_needs_other_ranks_is_refused_in_a_call_of_some(
     assert ranks.exec("float(add(x))") == [15.0] * 3
 
 
-def test_ctrl_c_in_a_collective_starts_new_ranks(ranks: mcjax_launch.Session) -> None:
-    """JAX does not react: the wait is in C++."""
-    interrupter = threading.Timer(1, os.kill, (os.getpid(), signal.SIGINT))
-    interrupter.start()
-    late = "__import__('time').sleep(1000)"
-    with pytest.raises(KeyboardInterrupt) as raised:
-        ranks.exec(f"{late} if {RANK} == 2 else sync_global_devices('never')")
-    [note] = raised.value.__notes__
-    assert note.startswith("ranks 0-1 wait for others in sync_global_devices at <cell 2>:1, which ")
-    assert note.endswith(": all ranks have been started again, and their state is gone")
-    assert ranks.exec("1") == [1] * 3
+def test_ctrl_c_in_a_collective_starts_new_ranks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """JAX does not react: the wait is in C++. Ctrl-C comes when the ranks wait there."""
+    monkeypatch.setattr(progress, "INTERRUPT_S", LIMIT_S)
+    waits = threading.Event()
+
+    def hear(event: mcjax_launch.Event) -> None:
+        if "ranks 0-1 wait for it in sync_global_devices" in event.text:
+            waits.set()
+
+    def interrupt(job: mcjax_launch.RunningJob) -> None:
+        while not waits.wait(1):
+            job.send_signal(signal.SIGQUIT)
+        os.kill(os.getpid(), signal.SIGINT)
+
+    with mcjax_launch.session(processes=3, cpu_devices=1, echo=False, on_event=hear) as ranks:
+        ranks.exec(BEGIN)
+        interrupter = threading.Thread(target=interrupt, args=[ranks.job])
+        interrupter.start()
+        late = "__import__('time').sleep(1000)"
+        with pytest.raises(KeyboardInterrupt) as raised:
+            ranks.exec(f"{late} if {RANK} == 2 else sync_global_devices('never')")
+        interrupter.join()
+        [note] = raised.value.__notes__
+        where = "ranks 0-1 wait for others in sync_global_devices at <cell 2>:1, which "
+        assert note.startswith(where)
+        assert note.endswith(": all ranks have been started again, and their state is gone")
+        assert ranks.exec("1") == [1] * 3
 
 
 def test_failure_of_initialize_ends_the_session() -> None:
