@@ -1,4 +1,4 @@
-"""What a job reports: its lines and events while it runs, and the result that `launch` returns."""
+"""Reports of a job: its lines and events while it runs, and the result that `launch` returns."""
 
 from __future__ import annotations
 
