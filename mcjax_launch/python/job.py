@@ -381,6 +381,10 @@ class _Launcher:
 
     """
 
+    events: int
+    stderr: int
+    _life: int
+
     def __init__(self, request: Request) -> None:
         self.values = self.stdout = -1
         self.calls: socket.socket | None = None
