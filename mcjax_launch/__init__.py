@@ -12,6 +12,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
+    from mcjax_launch.features.session.client import *
     from mcjax_launch.python import *
 
 __all__ = [
@@ -35,19 +36,22 @@ __all__ = [
     "start",
 ]
 
+_OF_CALLS = ("CallFailed", "RankError", "RankTraceback", "Repr", "Session", "run", "session")
+
 
 def __getattr__(name: str) -> object:
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from mcjax_launch import python as api
+    from importlib import import_module
 
-    found = globals()[name] = getattr(api, name)
+    home = "features.session.client" if name in _OF_CALLS else "python"
+    found = globals()[name] = getattr(import_module(f"mcjax_launch.{home}"), name)
     return found
 
 
 def load_ipython_extension(ipython: "Any") -> None:
     """Register the magics `%mcjax` and `%%mcjax`, for `%load_ext mcjax_launch`."""
-    from mcjax_launch.python.notebook.magics import RankMagics
+    from mcjax_launch.features.notebook.magics import RankMagics
 
     ipython.register_magics(RankMagics)
 

@@ -59,19 +59,12 @@ CAPABILITIES = (
     ),
     Capability(
         "sessions, cells, notebook",
-        (
-            "features/session/*",
-            "python/session.py",
-            "python/progress.py",
-            "python/calls.py",
-            "python/notebook/*",
-            "journal/calls.py",
-        ),
+        ("features/session/*", "features/notebook/*", "journal/calls.py"),
         r"session|cell|Call\b|calls?\b",
         r"session|cell|notebook|call|function|packing|values",
     ),
     Capability(
-        "pytest plugin", ("python/pytest_plugin/*",), r"pytest", r"pytest|plugin|marks|merge|groups"
+        "pytest plugin", ("features/pytest/*",), r"pytest", r"pytest|plugin|marks|merge|groups"
     ),
     Capability(
         "launch(), start()",

@@ -2,7 +2,8 @@
 
 Each process loads its parts by name: `launcher` in the launcher, `agent` on the hosts, `hook`
 in the ranks. It knows features only from this module. A folder's `messages`, `agent` and `hook` are
-streamed to other hosts, and run on Python 3.9.
+streamed to other hosts, and run on Python 3.9. A `client`, and all of `notebook` and `pytest`, runs
+in programs that have started the command.
 """
 
 import os

@@ -1,30 +1,20 @@
-"""Jobs from Python programs: `launch`, `start`, `run`, `session`, and their results."""
+"""Jobs from Python programs: `launch` and `start`, and what they report."""
 
 from mcjax_launch.errors import LaunchError
-from mcjax_launch.python.calls import Repr
 from mcjax_launch.python.job import RunningJob
-from mcjax_launch.python.launching import RankTraceback, launch, run, start
-from mcjax_launch.python.progress import CallFailed, RankError
+from mcjax_launch.python.launching import launch, start
 from mcjax_launch.python.result import Event, JobFailed, Line, RankResult, Result, RootCause
-from mcjax_launch.python.session import Session, session
 
 __all__ = [
-    "CallFailed",
     "Event",
     "JobFailed",
     "LaunchError",
     "Line",
-    "RankError",
     "RankResult",
-    "RankTraceback",
-    "Repr",
     "Result",
     "RootCause",
     "RunningJob",
-    "Session",
     "launch",
-    "run",
-    "session",
     "start",
 ]
 

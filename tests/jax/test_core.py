@@ -2,6 +2,7 @@
 
 import shutil
 import signal
+import sys
 from pathlib import Path
 from typing import Protocol
 
@@ -85,3 +86,19 @@ def test_option_of_a_missing_folder_is_refused(start: Start) -> None:
     ended = end(start("-n", 1, "--report=r.json", "true"))
     assert ended.status == 2
     assert "this copy of mcjax-launch lacks its folder" in ended.stderr
+
+
+def test_programs_are_launched_without_the_folders_of_calls(jobs: Jobs, tmp_path: Path) -> None:
+    """Of sessions, notebooks and pytest."""
+    package = Path(mcjax_launch.__file__).parent
+    copy = tmp_path / "mcjax_launch"
+    shutil.copytree(package, copy, ignore=shutil.ignore_patterns("__pycache__"))
+    for name in ("notebook", "pytest", "session"):
+        shutil.rmtree(copy / "features" / name)
+    code = (
+        "import mcjax_launch; print(mcjax_launch.__file__)\n"
+        "print(mcjax_launch.launch('echo', 'hi', processes=2).ranks[1].stdout)"
+    )
+    ended = jobs.start(launcher=[sys.executable, "-c", code], cwd=tmp_path).finish()
+    assert (ended.status, ended.stderr) == (0, "")
+    assert ended.stdout.split() == [str(copy / "__init__.py"), "hi"]

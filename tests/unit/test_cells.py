@@ -7,18 +7,18 @@ import pytest
 
 from mcjax_launch.console.prefix import Prefixes
 from mcjax_launch.errors import LaunchError
-from mcjax_launch.hook.shown import make_bundles
-from mcjax_launch.python.keywords import make_options
-from mcjax_launch.python.notebook.cells import (
+from mcjax_launch.features.notebook.cells import (
     Cell,
     format_failure,
     group_shown,
     prefix_lines,
     read_cell,
 )
-from mcjax_launch.python.notebook.options import parse_words
-from mcjax_launch.python.progress import CallFailed, RankError
-from mcjax_launch.python.session import select_ranks
+from mcjax_launch.features.notebook.options import parse_words
+from mcjax_launch.features.session.client.progress import CallFailed, RankError
+from mcjax_launch.features.session.client.session import select_ranks
+from mcjax_launch.hook.shown import make_bundles
+from mcjax_launch.python.keywords import make_options
 
 PLAIN = Prefixes(shown=True, colour=False)
 

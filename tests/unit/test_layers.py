@@ -28,6 +28,8 @@ FLOORS = (
     ("explain",),
     ("report",),
     ("python",),
+    ("features.*.client",),
+    ("features.notebook", "features.pytest"),  # for Python programs alone
     ("__init__",),
 )
 # What runs in other processes, and whatever it may import: streamed, and imported by nobody else,
@@ -51,7 +53,10 @@ FOREIGN = {
     "agent": {"psutil"},
     "cli": {"click"},
     "check": {"jax", "numpy"},  # its program runs in ranks
+    "features.notebook": {"IPython", "click"},
+    "features.pytest": {"_pytest", "coverage", "jax", "pytest"},
     "features.session": {"cloudpickle"},
+    "features.session.client": {"cloudpickle"},
     "features.mtls": {"cryptography"},
     "hook": {
         "cloudpickle",
@@ -63,16 +68,6 @@ FOREIGN = {
         "usercustomize",
     },
     "features/hook": {"cloudpickle", "jax", "jaxlib", "numpy", "sitecustomize", "usercustomize"},
-    "python": {
-        "IPython",
-        "_pytest",
-        "click",
-        "cloudpickle",
-        "coverage",
-        "jax",
-        "pytest",
-        "pytest_cov",
-    },
 }
 OURS = "mcjax_launch"
 
@@ -85,8 +80,9 @@ def modules(root: Path) -> list[str]:
 def room(module: str) -> str:
     """The package, the feature, or the small module at the top of a file."""
     words = Path(module).with_suffix("").parts
-    depth = 2 if words[0] == "features" and words[1:] not in ((), ("__init__",)) else 1
-    return ".".join(words[:depth])
+    if words[0] != "features" or words[1:] in ((), ("__init__",)):
+        return words[0]
+    return ".".join(words[: 3 if words[2:3] == ("client",) else 2])
 
 
 def side(module: str) -> str | None:
@@ -158,12 +154,18 @@ def _is_index(module: str) -> bool:
 
 def allowed(here: str) -> set[str]:
     """The rooms that one that is not streamed may import."""
-    name = "features.*" if here.startswith("features.") else here
-    floor = next(number for number, rooms in enumerate(FLOORS) if name in rooms)
-    below = {name for rooms in FLOORS[:floor] for name in rooms}
-    if "features.*" in below:
-        below |= {f"features.{path.name}" for path in (PACKAGE / "features").iterdir()}
+    floor = next(number for number, rooms in enumerate(FLOORS) if _is_among(here, rooms))
+    rooms = {room(module) for module in modules(PACKAGE)}
+    below = {name for name in rooms if any(_is_among(name, rooms) for rooms in FLOORS[:floor])}
     return {here, *below, *BECOMES.get(here, ())}
+
+
+def _is_among(here: str, rooms: tuple[str, ...]) -> bool:
+    """Whether a room is named on a floor, or is a feature that is named on none."""
+    if here.endswith(".client"):
+        return "features.*.client" in rooms
+    named = any(here in floor for floor in FLOORS)
+    return here in rooms or (here.startswith("features.") and not named and "features.*" in rooms)
 
 
 def wrong_imports(module: str, names: list[str]) -> list[str]:
@@ -190,7 +192,7 @@ def test_the_top_level_is_the_architecture() -> None:
     rooms = {room(module) for module in modules(PACKAGE)}
     features = {name for name in rooms if name.startswith("features.")}
     streamed = {name for name in STREAMED if "/" not in name}
-    floors = {name for rooms in FLOORS for name in rooms} - {"features.*"}
+    floors = {name for rooms in FLOORS for name in rooms if not name.startswith("features.")}
     assert rooms - features == floors | streamed
     assert len(list(PACKAGE.glob("*.py"))) <= 5
 
@@ -217,7 +219,7 @@ def test_the_core_names_no_feature() -> None:
 # In another room than the only module that imports it, and why.
 ALONE = {
     "explain/causes.py": "the summary loads it by name",
-    "python/notebook/magics.py": "IPython looks for it in the package",
+    "features/notebook/magics.py": "IPython looks for it in the package",
     "check/run.py": "the check, without its options and its lines",
     "hook/cells.py": "of cells, as shown.py beside it",
     "hook/partial_call.py": "of JAX's programs, as spmd_program.py beside it",
@@ -248,7 +250,7 @@ PLANTED = {
     "on one floor": ("saves/saves.py", "import mcjax_launch.detached.jobs", True),
     "of explanations, by the core": ("launcher/launcher.py", "from mcjax_launch.explain import rules", True),
     "of the report, by the core": ("request/ready.py", "from mcjax_launch.report import files", True),
-    "of the API, by the core": ("cli/command.py", "import mcjax_launch.python.session", True),
+    "of the API, by the core": ("cli/command.py", "import mcjax_launch.python.job", True),
     "of the core, by explanations": ("explain/rules.py", "import mcjax_launch.transport.pool", False),
     "of what is streamed": ("launcher/launcher.py", "import mcjax_launch.agent.main", True),
     "of the hook, by what becomes the agent": ("__main__.py", "import mcjax_launch.hook.exits", True),
@@ -261,7 +263,8 @@ PLANTED = {
     "of a feature, by the hook": ("hook/exits.py", "from ...features.debugging import messages", True),
     "of a feature's other side": ("features/debugging/agent.py", "from . import launcher", True),
     "of the agent, by a feature's launcher": ("features/debugging/launcher.py", "from mcjax_launch.agent import agent", True),
-    "of a feature's messages, by the API": ("python/launching.py", "from mcjax_launch.features.session import messages", False),
+    "of a feature's messages, by its client": ("features/session/client/run.py", "from mcjax_launch.features.session import messages", False),
+    "of the API, by a feature": ("features/session/launcher.py", "from mcjax_launch.python import job", True),
     "of a third party": ("report/record.py", "import numpy.linalg", True),
     "of click elsewhere": ("job/plan.py", "import click", True),
     "of click": ("cli/command.py", "import click", False),

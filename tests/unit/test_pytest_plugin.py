@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from mcjax_launch.python.pytest_plugin import controller, marks
-from mcjax_launch.python.pytest_plugin.in_rank import Ran
-from mcjax_launch.python.pytest_plugin.ranks import read_cache_option
+from mcjax_launch.features.pytest import controller, marks
+from mcjax_launch.features.pytest.in_rank import Ran
+from mcjax_launch.features.pytest.ranks import read_cache_option
 
 mcjax = pytest.mark.mcjax
 

@@ -12,7 +12,7 @@ from jobs import LIMIT_S, PROGRAMS, Jobs
 
 import mcjax_launch
 from mcjax_launch import CallFailed
-from mcjax_launch.python import progress
+from mcjax_launch.features.session.client import progress
 
 RANK = "int(__import__('os').environ['JAX_PROCESS_ID'])"
 BEGIN = "import jax\nfrom jax.experimental.multihost_utils import sync_global_devices"

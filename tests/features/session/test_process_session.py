@@ -21,7 +21,7 @@ from remote import FAKE_SSH
 import mcjax_launch
 from mcjax_launch import CallFailed, JobFailed, LaunchError
 from mcjax_launch.console.collapse import MOMENT_S
-from mcjax_launch.python import progress as call_progress
+from mcjax_launch.features.session.client import progress as call_progress
 
 pytestmark = pytest.mark.usefixtures("called")
 
@@ -411,7 +411,7 @@ def test_interrupt_while_a_call_is_handed_over_leaves_no_answer_behind(
     """Just before the ranks get it, or just after; in neither case are they started again."""
     with session() as ranks:
         ranks.exec("kept = 7")
-        module = importlib.import_module("mcjax_launch.python.session")
+        module = importlib.import_module("mcjax_launch.features.session.client.session")
         real = module.submit
 
         def submit(*args: Any, **kwargs: Any) -> None:

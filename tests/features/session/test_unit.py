@@ -16,6 +16,14 @@ from records import run_of
 from mcjax_launch.agent.system import system
 from mcjax_launch.explain.picture import find_place
 from mcjax_launch.features.session import agent
+from mcjax_launch.features.session.client.calls import Answer, RankValues
+from mcjax_launch.features.session.client.progress import (
+    CallFailed,
+    CallProgress,
+    Due,
+    RankError,
+    describe_errors,
+)
 from mcjax_launch.features.session.launcher import ClientCalls
 from mcjax_launch.features.session.messages import (
     CallReady,
@@ -32,8 +40,6 @@ from mcjax_launch.features.session.messages import (
 )
 from mcjax_launch.journal.facts import Stack
 from mcjax_launch.machine.loop import Loop
-from mcjax_launch.python.calls import Answer, RankValues
-from mcjax_launch.python.progress import CallFailed, CallProgress, Due, RankError, describe_errors
 from mcjax_launch.wire import frames
 from mcjax_launch.wire.hook_messages import HookMessage
 from mcjax_launch.wire.messages import FromHook, Refused, Started

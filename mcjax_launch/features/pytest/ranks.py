@@ -12,10 +12,11 @@ from typing import Any
 
 import pytest
 
+from mcjax_launch.features.pytest import in_rank
+from mcjax_launch.features.pytest.marks import Shape
+from mcjax_launch.features.session.client import Session, session
 from mcjax_launch.options.kinds import CACHE
-from mcjax_launch.python import Event, JobFailed, LaunchError, Session, session
-from mcjax_launch.python.pytest_plugin import in_rank
-from mcjax_launch.python.pytest_plugin.marks import Shape
+from mcjax_launch.python import Event, JobFailed, LaunchError
 
 _MOST_JOINING_S = 120
 _MOST_COLLECTING_S = 300.0

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple, TextIO
 
 from mcjax_launch.console.prefix import Prefixes
 from mcjax_launch.errors import LaunchError
-from mcjax_launch.python.progress import CallFailed
+from mcjax_launch.features.session.client.progress import CallFailed
 from mcjax_launch.ranks import group_by_key
 from mcjax_launch.wire.source_lines import is_jax
 

@@ -9,7 +9,7 @@ import os
 
 import pytest
 
-from mcjax_launch.python.pytest_plugin import marks
+from mcjax_launch.features.pytest import marks
 
 _IN_PLACE = "mcjax-in-place"
 
@@ -49,7 +49,7 @@ def pytest_configure(config: pytest.Config) -> None:
     )
     in_rank = config.pluginmanager.hasplugin(marks.IN_RANK)
     if not in_rank and "MCJAX_JOB_ID" in os.environ and "JAX_NUM_PROCESSES" in os.environ:
-        from mcjax_launch.python.pytest_plugin.in_rank import InPlace
+        from mcjax_launch.features.pytest.in_rank import InPlace
 
         config.pluginmanager.register(InPlace(), _IN_PLACE)
 
@@ -59,7 +59,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     """Register a Controller if tests are marked and this is the user's pytest."""
     marked = [item for item in items if item.get_closest_marker(marks.NAME) is not None]
     if marked and not any(map(config.pluginmanager.hasplugin, (marks.IN_RANK, _IN_PLACE))):
-        from mcjax_launch.python.pytest_plugin.controller import Controller
+        from mcjax_launch.features.pytest.controller import Controller
 
         marks.check_options(config.option, marked)
         config.pluginmanager.register(Controller(config), "mcjax-controller")

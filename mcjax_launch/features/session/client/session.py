@@ -12,14 +12,7 @@ from types import TracebackType
 from typing import Any, Self, TypeVar, Unpack
 
 from mcjax_launch.errors import LaunchError
-from mcjax_launch.features.session.messages import (
-    AskWaiting,
-    EndCalls,
-    Interrupt,
-    NotSubmitted,
-    Waiting,
-)
-from mcjax_launch.python.calls import (
+from mcjax_launch.features.session.client.calls import (
     LauncherAnswer,
     PackedCall,
     RankValues,
@@ -28,10 +21,22 @@ from mcjax_launch.python.calls import (
     submit,
     unpickle_value,
 )
+from mcjax_launch.features.session.client.progress import (
+    CallFailed,
+    CallProgress,
+    Due,
+    describe_errors,
+)
+from mcjax_launch.features.session.client.run import PROCESSES, make_calling_job
+from mcjax_launch.features.session.messages import (
+    AskWaiting,
+    EndCalls,
+    Interrupt,
+    NotSubmitted,
+    Waiting,
+)
 from mcjax_launch.python.job import RunningJob
 from mcjax_launch.python.keywords import Keywords, add_keywords
-from mcjax_launch.python.launching import PROCESSES, make_calling_job
-from mcjax_launch.python.progress import CallFailed, CallProgress, Due, describe_errors
 from mcjax_launch.python.result import JobFailed
 from mcjax_launch.ranks import format_ranks, parse_ranges
 from mcjax_launch.wire.timers import scale_time

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple, NoReturn
 import pytest
 from _pytest.tmpdir import TempPathFactory
 
-from mcjax_launch.python.pytest_plugin import marks
+from mcjax_launch.features.pytest import marks
 from mcjax_launch.wire import hook_environ
 
 # What keeps the cache of the user's pytest.

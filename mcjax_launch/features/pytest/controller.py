@@ -17,11 +17,12 @@ from _pytest.runner import CallInfo
 from _pytest.skipping import evaluate_xfail_marks, xfailed_key
 
 from mcjax_launch.explain.jax_messages.noise import without_noise
+from mcjax_launch.features.pytest import marks
+from mcjax_launch.features.pytest.in_rank import NotCollected, Ran, TestFailed
+from mcjax_launch.features.pytest.ranks import NotRun, RanksOfShape, read_cache_option
+from mcjax_launch.features.session.client import CallFailed
 from mcjax_launch.options.kinds import parse_duration
-from mcjax_launch.python import CallFailed, JobFailed, LaunchError
-from mcjax_launch.python.pytest_plugin import marks
-from mcjax_launch.python.pytest_plugin.in_rank import NotCollected, Ran, TestFailed
-from mcjax_launch.python.pytest_plugin.ranks import NotRun, RanksOfShape, read_cache_option
+from mcjax_launch.python import JobFailed, LaunchError
 
 _STRICT = "[XPASS(strict)]"
 _RAISED = f"raised {TestFailed.__module__}.{TestFailed.__qualname__}: "

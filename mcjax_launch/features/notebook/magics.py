@@ -23,8 +23,7 @@ from IPython.display import display
 
 from mcjax_launch.console.prefix import Prefixes
 from mcjax_launch.errors import LaunchError
-from mcjax_launch.python.calls import Repr
-from mcjax_launch.python.notebook.cells import (
+from mcjax_launch.features.notebook.cells import (
     PLAIN,
     Bundle,
     Cell,
@@ -34,10 +33,11 @@ from mcjax_launch.python.notebook.cells import (
     prefix_lines,
     read_cell,
 )
-from mcjax_launch.python.notebook.options import parse_words, split_words
-from mcjax_launch.python.progress import CallFailed
+from mcjax_launch.features.notebook.options import parse_words, split_words
+from mcjax_launch.features.session.client.calls import Repr
+from mcjax_launch.features.session.client.progress import CallFailed
+from mcjax_launch.features.session.client.session import Session, select_ranks
 from mcjax_launch.python.result import JobFailed
-from mcjax_launch.python.session import Session, select_ranks
 from mcjax_launch.ranks import format_count, group_by_key
 
 _START = "%mcjax -n 4 starts ranks"
