@@ -435,7 +435,9 @@ def test_a_slow_callback_slows_the_ranks(tmp_path: Path) -> None:
 import os
 for number in range(200):
     os.write(1, b"x" * 65535 + b"\\n")
-    open({str(written)!r}, "w").write(str(number))
+    with open("new", "w") as file:
+        file.write(str(number))
+    os.replace("new", {str(written)!r})
 """
     (tmp_path / "p.py").write_text(script)
     hold, held = threading.Event(), threading.Event()
@@ -444,17 +446,19 @@ for number in range(200):
         held.set()
         hold.wait(60)
 
-    with mcjax_launch.start(tmp_path / "p.py", on_line=on_line) as job:
-        assert held.wait(60)
-        eventually(lambda: is_still(written))
-        assert 0 < int(written.read_text()) < 150
-        hold.set()
+    with mcjax_launch.start(tmp_path / "p.py", on_line=on_line, chdir=tmp_path) as job:
+        try:
+            assert held.wait(60)
+            eventually(lambda: is_still(written))
+            assert 0 < int(written.read_text()) < 150
+        finally:
+            hold.set()
         assert job.wait(60).ok
 
 
 def is_still(path: Path) -> bool:
     """Whether a file does not change for a moment."""
-    before = path.read_text()
+    before = path.read_text() if path.exists() else ""
     time.sleep(0.5)
     return bool(before) and path.read_text() == before
 
