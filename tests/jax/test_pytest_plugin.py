@@ -515,7 +515,7 @@ def test_elsewhere():
     ended = jobs.run("-n", 2, "-d", 1, *words, cwd=tmp_path, env=env)
     assert ended.status == 0, ended.stdout
     assert ended.stdout.count("1 passed, 1 skipped") == 2
-    assert "for 3 processes with 1 CPU device each: this job has 2" in ended.stdout
+    assert "for mcjax-launch -n 3 -d 1: this job has -n 2" in ended.stdout
 
 
 def test_invalid_mark_is_an_error_of_its_test(pytester: pytest.Pytester) -> None:

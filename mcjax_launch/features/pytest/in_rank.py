@@ -231,7 +231,7 @@ class InPlace:
         if marked is None:
             return
         if marked.shape.processes != processes:
-            pytest.skip(f"for {marked.shape}: this job has {processes}")
+            pytest.skip(f"for {marked.shape.command}: this job has -n {processes}")
         import jax
 
         if not jax.distributed.is_initialized():

@@ -6,7 +6,6 @@ from typing import Any, NamedTuple
 import pytest
 
 from mcjax_launch.options import kinds
-from mcjax_launch.ranks import format_count
 
 NAME = "mcjax"
 #: Under this name a rank's plugin is registered before the others are configured.
@@ -35,12 +34,6 @@ class Shape(NamedTuple):
     cpu_devices: int
     slices: str | int = "auto"
     compile_once: str = "auto"
-
-    def __str__(self) -> str:
-        processes = "1 process" if self.processes == 1 else f"{self.processes} processes"
-        slices = "" if self.slices == "auto" else f", slices={self.slices}"
-        once = "" if self.compile_once == "auto" else f", compile_once={self.compile_once}"
-        return f"{processes} with {format_count(self.cpu_devices, 'CPU device')} each{slices}{once}"
 
     @property
     def command(self) -> str:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import mmap
 import os
-from collections.abc import Iterator
 from typing import TYPE_CHECKING, cast
 
 from mcjax_launch.features.session.messages import (
@@ -35,26 +34,6 @@ _MOST_QUEUED = 1 << 20
 _PIECE = 1 << 16
 
 
-class SubmittedCall:
-    """Call that the client has submitted, in memory that is shared with its file.
-
-    Args:
-        order: message for the agents.
-        fd: descriptor of the call's file.
-
-    """
-
-    def __init__(self, order: MakeCall, fd: int) -> None:
-        self.order = order
-        self._content = memoryview(mmap.mmap(fd, 0, access=mmap.ACCESS_READ))
-        os.close(fd)
-
-    def iterate_frames(self) -> Iterator[bytes]:
-        """Yield the frames that bring the call's file to a host."""
-        for at in range(0, len(self._content), _PIECE):
-            yield frames.encode_raw(NAME, self.order.number, self._content[at : at + _PIECE])
-
-
 class ClientCalls(LauncherPart):
     """Part that sends the client's calls to the agents, and results to the client.
 
@@ -75,7 +54,7 @@ class ClientCalls(LauncherPart):
         assert calls is not None
         self.launcher.front.loop.watch(calls.fileno(), READ, lambda ready: self._read())
         if (kept := self.launcher.kept.get(NAME)) is not None:
-            self._submit(cast("SubmittedCall", kept), is_last=True)
+            self._submit(*cast("tuple[MakeCall, memoryview]", kept), is_last=True)
 
     # --- from the client ---
 
@@ -85,9 +64,10 @@ class ClientCalls(LauncherPart):
         for message in calls.read():
             match message:
                 case Submit(number, ranks, is_last):
-                    self._submit(
-                        SubmittedCall(MakeCall(number, ranks), calls.pop_descriptor()), is_last
-                    )
+                    fd = calls.pop_descriptor()
+                    content = memoryview(mmap.mmap(fd, 0, access=mmap.ACCESS_READ))
+                    os.close(fd)
+                    self._submit(MakeCall(number, ranks), content, is_last=is_last)
                 case AskWaiting():
                     self.launcher.stacks.request(self.launcher.links, self._report_waiting)
                 case Interrupt(number) if number > self._latest:
@@ -99,15 +79,16 @@ class ClientCalls(LauncherPart):
         if calls.has_ended:
             self.launcher.front.loop.forget(calls.fileno())
 
-    def _submit(self, call: SubmittedCall, is_last: bool) -> None:
-        self.launcher.kept[NAME] = call
-        self._latest = call.order.number
+    def _submit(self, order: MakeCall, content: memoryview, *, is_last: bool) -> None:
+        """Let ranks make a call, whose file has this content, in memory that both share."""
+        self.launcher.kept[NAME] = (order, content)
+        self._latest = order.number
         self._ends |= is_last
-        chosen = call.order.ranks
-        self._making = set(self.launcher.state.ranks if chosen is None else chosen)
+        self._making = set(self.launcher.state.ranks if order.ranks is None else order.ranks)
         self._record_change()
         for link in self.launcher.links:
-            link.supply(call.iterate_frames(), call.order)
+            pieces = (content[at : at + _PIECE] for at in range(0, len(content), _PIECE))
+            link.supply((frames.encode_raw(NAME, order.number, piece) for piece in pieces), order)
 
     def on_exited(self, exited: Exited, at: float) -> None:
         """End the job if a rank has left it although calls may follow."""
