@@ -32,10 +32,12 @@ _PLACES = {
     " --worker={host} -q --command={command}'": HERE,
     "cookbook.md: mcjax-launch --hosts box1,box2 --via 'docker exec -i {host}'"
     " --sync train.py train.py": HERE,
-    "failures.md: mcjax-launch -n 2 --debugpy 5678 train.py": HOSTS,  # its ports are its own there
+    "failures.md: mcjax-launch -n 2 train.py": HOSTS,
+    "failures.md: mcjax-launch -n 2 -m debugpy --listen 'localhost:567{process_id}'"
+    " --wait-for-client train.py": HOSTS,  # its ports are its own there
     "failures.md: mcjax-launch -n 4 --pdb train.py": TYPED,
     "failures.md: pip install debugpy": INSTALL,
-    "failures.md: ssh -L 5679:127.0.0.1:5679 gpu02": HOSTS,
+    "failures.md: ssh -L 5671:localhost:5671 gpu02": HOSTS,
     "hosts.md: --via 'ssh -F cluster.cfg {host}'": HOSTS,
     "hosts.md: ssh gpu01 true": HOSTS,
     'reference.md: eval "$(_MCJAX_LAUNCH_COMPLETE=bash_source mcjax-launch)"': SHELLS,

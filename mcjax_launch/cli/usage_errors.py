@@ -76,7 +76,7 @@ _ADVISED = {
     _IN_A_SCRIPT.format("{}=VALUE"): (
         "account partition qos gres gpus-per-socket constraint mem mem-per-cpu mem-per-gpu "
         "licenses reservation exclude array dependency mail-type mail-user comment begin deadline "
-        "nice switches clusters hint signal threads-per-core cpus-per-gpu"
+        "switches clusters hint signal threads-per-core cpus-per-gpu"
     ),
 }
 _ADVICE = {name: advice for advice, names in _ADVISED.items() for name in names.split()}

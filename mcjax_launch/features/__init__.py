@@ -50,7 +50,7 @@ def list_used(job: "Job") -> "list[str]":
     """Return the names of features whose launcher part must exist before the ranks start."""
     uses = {
         "compile_once": job.compiles_once,
-        "debugging": job.debugpy is not None or bool(job.pdb),
+        "debugging": bool(job.pdb),
         "mtls": job.mtls != "off",
         "preload": bool(job.preload),
         "preview": bool(job.alone),

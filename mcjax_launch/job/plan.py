@@ -21,7 +21,7 @@ from mcjax_launch.job.rank_variables import (
 )
 from mcjax_launch.options import wrappers
 from mcjax_launch.ranks import format_count, format_ranges
-from mcjax_launch.wire.address import LOOPBACK, join_address, split_text
+from mcjax_launch.wire.address import split_text
 from mcjax_launch.wire.messages import HostFacts
 from mcjax_launch.wire.rank_process import RankSettings
 from mcjax_launch.wire.value import Value
@@ -38,7 +38,7 @@ class Rank(Value):
         env: the rank's own variables, besides the plan's common variables.
         cwd: working directory.
         values: values of the placeholders.
-        settings: settings of the process: cores and nice value.
+        settings: settings of the process: its cores.
 
     """
 
@@ -201,7 +201,7 @@ def make_plan(
         ranks=tuple(
             _make_rank(
                 process_id, local, numbered[host], host, job, facts[host], gpus[host], shared
-            ).copy_with(settings=RankSettings(bound[host][local], job.nice))
+            ).copy_with(settings=RankSettings(bound[host][local]))
             for process_id, (host, local) in placed
         ),
         hosts=tuple(on_host),
@@ -300,7 +300,7 @@ def _make_rank(
         env |= make_torch_settings(values, ranks_here, job.host_rank + host_number)
     env |= {name: placeholders.fill(value, values) for name, value in job.env}
     wrapper = wrappers.get_wrapper_words(job.wrappers, process_id)
-    words = [*wrapper, *make_command(job, facts.python or job.python, process_id)]
+    words = [*wrapper, *make_command(job, facts.python or job.python)]
     return Rank(
         process_id=process_id,
         host=host,
@@ -312,13 +312,9 @@ def _make_rank(
     )
 
 
-def make_command(job: Job, python: str, process_id: int) -> list[str]:
+def make_command(job: Job, python: str) -> list[str]:
     """Return the command of a rank without --wrap, with placeholders not filled in."""
     if not job.is_python:
         return list(job.program)
     words = ["-m", *job.program] if job.module else list(job.program)
-    if job.debugpy is not None:
-        listen = join_address(LOOPBACK, job.debugpy + process_id)
-        debugger = ["-Xfrozen_modules=off", "-m", "debugpy"]  # else it may miss breakpoints
-        words = [*debugger, "--listen", listen, "--wait-for-client", *words]
     return [python, *words]

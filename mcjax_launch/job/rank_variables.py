@@ -31,7 +31,7 @@ def make_common_settings(
     if job.cpu_devices is not None:
         settings["JAX_NUM_CPU_DEVICES"] = str(job.cpu_devices)
         settings["JAX_PLATFORMS"] = "cpu"
-    if job.hook and (job.has_calls or (job.debugpy is not None and not job.module)):
+    if job.hook and job.has_calls:
         settings[hook_environ.SAFE_PATH] = hook_environ.OUR_SAFE_PATH
     if job.hook and bind:
         # Without it, JAX's coordination service would listen on every interface.

@@ -130,11 +130,6 @@ class DeviceOptions(OptionGroup, title="Devices", kw_only=True):
         help="Bind each rank to its own share of the host's cores; auto: to those next to its "
         "GPUs.",
     )
-    nice: int = declare_option(
-        kinds.NICE,
-        default=0,
-        help="Lower the priority of the ranks: their nice value, from 0 to 19.",
-    )
 
 
 class HostOptions(OptionGroup, title="Hosts", kw_only=True):
@@ -302,12 +297,8 @@ class DebuggingOptions(OptionGroup, title="Debugging", kw_only=True):
         kinds.SOME_RANKS,
         metavar="[RANKS]",
         only_command=_TERMINAL,
-        excludes=("--no-hook", "--stdin: both read the terminal", "--debugpy"),
+        excludes=("--no-hook", "--stdin: both read the terminal"),
         help="Open a debugger where an exception ends one of these ranks, by default any.",
-    )
-    debugpy: int | None = declare_option(
-        kinds.PORT,
-        help="Have each rank wait for an IDE's debugger, rank N at PORT + N of its host.",
     )
     verify_spmd: bool = declare_flag(
         "End the job with status 1 at the first difference between the programs that ranks run, or "
@@ -383,7 +374,7 @@ class DetachedOptions(OptionGroup, title="Detached jobs", kw_only=True):
         excludes=(
             "--emit: a scheduler's job has no terminal to leave",
             "--watch: it starts the job again while you edit",
-            "--pdb: a detached job has no terminal for debuggers, use --debugpy PORT",
+            "--pdb: a detached job has no terminal for debuggers",
         ),
         in_project=False,
         only_command="`start` returns at once",

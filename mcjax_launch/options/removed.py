@@ -21,6 +21,9 @@ _REPLACED_BY = {
         "the hosts from the job's file",
     ),
     "profile_after": "use --profile DIR@30s",
+    "debugpy": "mcjax-launch -m debugpy --listen 'localhost:567{process_id}' --wait-for-client "
+    "train.py",
+    "nice": "--wrap 'nice -n 10'",
     "interactive": "in IPython, %load_ext mcjax_launch, %mcjax -n 4 -d 2, and begin cells with "
     "%%mcjax",
     "setup_again": "--setup runs at each start",

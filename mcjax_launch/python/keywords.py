@@ -45,7 +45,6 @@ class Keywords(TypedDict, total=False):
     slices: Literal["auto", "one", "host"] | int
     cpu_transfers: bool
     bind_cores: Literal["auto", "on", "off"]
-    nice: int
     hosts: Path | Sequence[str] | None
     procs_per_host: int | None
     via: str | None
@@ -71,7 +70,6 @@ class Keywords(TypedDict, total=False):
     on_rank_failure: Literal["stop", "continue"]
     max_restarts: int
     preempted_status: int | None
-    debugpy: int | None
     verify_spmd: bool
     profile: Path | None
     report: Path | None

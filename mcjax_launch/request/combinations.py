@@ -8,10 +8,8 @@ from collections.abc import Mapping, Sequence, Set
 from itertools import pairwise
 
 from mcjax_launch.errors import LaunchError
-from mcjax_launch.job.job import is_python
 from mcjax_launch.job.program_copies import list_source_paths
 from mcjax_launch.machine import known_schedulers
-from mcjax_launch.options.kinds import HIGHEST_PORT
 from mcjax_launch.options.option import Option
 from mcjax_launch.options.options import Options
 
@@ -116,8 +114,6 @@ def _check_contradictions(options: Options) -> None:
         raise LaunchError("--collapse always cannot be combined with --no-prefix")
     if options.mtls == "on" and options.num_hosts and options.emit is None:
         raise LaunchError("--mtls on needs one launcher for all hosts: leave out --num-hosts")
-    if options.debugpy is not None:
-        _check_debugpy(options, options.debugpy)
     if options.stdin and options.program and _RANKS.fullmatch(options.program[0]):
         raise LaunchError(
             f"--stdin {options.program[0]}: takes no ranks any more: rank 0 gets the launcher's "
@@ -125,18 +121,6 @@ def _check_contradictions(options: Options) -> None:
         )
     if options.stdin and options.hosts == "-":
         raise LaunchError("--hosts - reads standard input itself: with --stdin, name a file")
-
-
-def _check_debugpy(options: Options, port: int) -> None:
-    if options.program and not is_python(options.program, options.module):
-        raise LaunchError(
-            f"--debugpy {port}: PROGRAM must be a Python file (*.py) or, with -m, a module"
-        )
-    last = port + (options.num_processes or 1) - 1
-    if last > HIGHEST_PORT:
-        raise LaunchError(
-            f"--debugpy {port}: the last rank's port would be {last}; the highest is {HIGHEST_PORT}"
-        )
 
 
 def _check_declared(options: Options, given: Set[str]) -> None:

@@ -38,7 +38,7 @@ def test_check_fails_if_not_all_ranks_join(jobs: Jobs, tmp_path: Path) -> None:
     options = ["-n", 2, "-d", 1, "-x", f"PYTHONPATH={tmp_path}", "--start-timeout", "12s"]
     ended = jobs.run("--check", *options)
     assert ended.status == 1
-    assert re.search(r"\nerror    sum  .*initialize\(\)", ended.stdout)
+    assert re.search(r"(?s)\nerror    sum  .*initialize\(\)", ended.stdout)
     assert ended.seconds < 60
 
 

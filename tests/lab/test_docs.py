@@ -115,7 +115,7 @@ def run_by_each_client(jobs: Jobs, machines: Machines, session: Session, folder:
     machines.check_clean()
 
 
-def debug_over_ssh(jobs: Jobs, machines: Machines, session: Session, folder: Path) -> None:
+def debug_at_a_terminal(jobs: Jobs, machines: Machines, session: Session, folder: Path) -> None:
     [step] = session.steps
     above = SPMD.partition("breakpoint")[0].count("\n")
     program = SPMD.replace("{blank}", "\n" * (29 - above))  # which is in line 30 on the page
@@ -138,7 +138,9 @@ def wait_for_an_ide(jobs: Jobs, machines: Machines, session: Session, folder: Pa
     [step] = session.steps
     env = documented.prepare(session, folder)
     running = machines.type(jobs, folder, f"exec {step.command} 2>&1", env)
-    running.read_until(step.shown.strip())
+    for port in (5670, 5671):
+        reach = f"until (: > /dev/tcp/localhost/{port}) 2> /dev/null; do sleep 0.05; done"
+        machines.inside("bash", "-c", reach)
     machines.launcher(running).send_signal(signal.SIGINT)
     assert running.finish().status == 130
 
@@ -149,8 +151,9 @@ WAYS: dict[str, Way] = {
     "schedulers.md: mcjax-launch --num-hosts 4 --host-rank 2 --coordinator host0:8476"
     " --procs-per-host 8 train.py": run_with_shares,
     "hosts.md: --via 'ssh -F cluster.cfg {host}'": run_by_each_client,
-    "failures.md: mcjax-launch --hosts gpu01,gpu02 train.py": debug_over_ssh,
-    "failures.md: mcjax-launch -n 2 --debugpy 5678 train.py": wait_for_an_ide,
+    "failures.md: mcjax-launch -n 2 train.py": debug_at_a_terminal,
+    "failures.md: mcjax-launch -n 2 -m debugpy --listen 'localhost:567{process_id}'"
+    " --wait-for-client train.py": wait_for_an_ide,
 }
 
 

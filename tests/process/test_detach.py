@@ -403,7 +403,8 @@ def test_breakpoint_of_a_detached_job_is_passed(detached: DetachedJobs, tmp_path
     own = [line for line in shown.stdout.splitlines() if line.startswith("mcjax-launch: ")]
     assert own[0] == (
         "mcjax-launch: breakpoint at program.py:3 passed: a detached job has no terminal; start it "
-        "with --debugpy PORT, or without --detach"
+        "as -m debugpy --listen 'localhost:567{process_id}' --wait-for-client PROGRAM, or without "
+        "--detach"
     )
     assert "program.py:5 passed" in own[1]
     ranks = [line for line in shown.stdout.splitlines() if line.startswith("[0] ")]

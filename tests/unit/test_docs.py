@@ -31,7 +31,7 @@ FOREIGN = set(
     """
     --args --command --container-image --container-mounts --cores-per-slot --cpu --cpu-bind
     --exclusive --gpus --gpus-per-node --gpus-per-slot --gres --halt --host --hostfile --input --install
-    --ipc --job-name --junitxml --kill-on-bad-exit --lf --line-buffer --local --max-log-requests
+    --ipc --job-name --junitxml --kill-on-bad-exit --lf --line-buffer --listen --wait-for-client --local --max-log-requests
     --mcjax-compile-cache --mpi --nnodes --no-cache-dir --no-install-recommends --no-kill --nodes --nproc-per-node --nslots
     --ntasks-per-node --open-mode --overlap --partition --prefix --queue --requeue --rm
     --rounds --setup-only --shm-size --signal --tag --tail --time --time-limit --to-the-end --trace --type
@@ -201,10 +201,8 @@ def test_the_settings_for_an_ide() -> None:
             "debugpy",
             "attach",
         )
-        assert (
-            f"rank {rank} at {configuration['connect']['host']}:{configuration['connect']['port']}"
-            in page
-        )
+        assert configuration["connect"] == {"host": "127.0.0.1", "port": int(f"567{rank}")}
+        assert "--listen 'localhost:567{process_id}'" in page
     [compound] = settings["compounds"]
     assert compound["configurations"] == [configuration["name"] for configuration in ranks]
 

@@ -106,8 +106,9 @@ WRONG = {
     "--github=never a.py": "--github was removed: annotations appear by themselves if "
     "GITHUB_ACTIONS=true",
     "-x A-B=1 true": "-x A-B=...: 'A-B' is not a valid variable name",
-    "--debugpy 65535 -n 2 a.py": "--debugpy 65535: the last rank's port would be 65536; the highest "
-    "is 65535",
+    "--debugpy 5678 a.py": "--debugpy was removed: mcjax-launch -m debugpy --listen "
+    "'localhost:567{process_id}' --wait-for-client train.py",
+    "--nice 5 a.py": "--nice was removed: --wrap 'nice -n 10'",
     "--on-rank-failure restart:1 a.py": "--on-rank-failure: 'restart:1' was removed: use --max-restarts N, which "
     "restarts the whole job, or continue",
     "--verify-spmd --on-rank-failure continue a.py": "--verify-spmd cannot be combined with --on-rank-failure: ranks that go on run other programs",

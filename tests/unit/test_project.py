@@ -98,12 +98,12 @@ def test_origins_are_told_without_secrets(
     table: Write, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     table('env = {KEY = "secret"}\nverbose = true')
-    monkeypatch.setenv("MCJAX_NICE", "5")
+    monkeypatch.setenv("MCJAX_MAX_RESTARTS", "5")
     assert main(["--dry-run", "true"]) == 0
     told = capfd.readouterr().err.splitlines()[:2]
     assert told == [
         "mcjax-launch: from pyproject.toml: --env KEY=... --verbose",
-        "mcjax-launch: from MCJAX_NICE: --nice 5",
+        "mcjax-launch: from MCJAX_MAX_RESTARTS: --max-restarts 5",
     ]
     assert main(["--dry-run", "-q", "true"]) == 0
     assert capfd.readouterr().err == ""
@@ -186,16 +186,16 @@ def test_file_without_the_table_is_not_parsed(text: str, table: Write) -> None:
 @pytest.mark.parametrize(
     "text",
     [
-        "[tool]\nmcjax-launch = {nice = 3}",
-        '[tool."mcjax-launch"]\nnice = 3',
-        "[ tool . mcjax-launch ]\nnice=3",
+        "[tool]\nmcjax-launch = {max-restarts = 3}",
+        '[tool."mcjax-launch"]\nmax-restarts = 3',
+        "[ tool . mcjax-launch ]\nmax-restarts=3",
     ],
 )
 def test_table_may_be_written_otherwise(text: str, table: Write) -> None:
     table(text, head="")
-    assert project.read_options() == {"nice": 3}
-    table("tool.mcjax-launch.nice = 3", head="")
-    assert project.read_options() == {"nice": 3}
+    assert project.read_options() == {"max_restarts": 3}
+    table("tool.mcjax-launch.max-restarts = 3", head="")
+    assert project.read_options() == {"max_restarts": 3}
 
 
 ACTIONS = [["--version"], ["--help"], ["-h"], ["--jobs"]]
@@ -208,10 +208,10 @@ def test_actions_that_run_no_job_read_no_file(words: list[str], table: Write) ->
 
 
 def test_only_the_current_folder_counts(table: Write, monkeypatch: pytest.MonkeyPatch) -> None:
-    below = table("nice = 3").parent / "below"
+    below = table("max-restarts = 3").parent / "below"
     below.mkdir()
     monkeypatch.chdir(below)
-    assert read("true")[0].nice == 0
+    assert read("true")[0].max_restarts == 0
 
 
 CONFLICTS = {
@@ -241,14 +241,14 @@ def test_commands_of_the_file_are_named_even_if_quiet(
     table: Write, capfd: pytest.CaptureFixture[str]
 ) -> None:
     """A cloned repository's file decides what runs; what the user has typed is not named."""
-    table("setup = 'uv sync'\nhosts = ['localhost']\nwrap = 'nice'\nnice = 3")
+    table("setup = 'uv sync'\nhosts = ['localhost']\nwrap = 'nice'\nmax-restarts = 3")
     assert main(["-q", "--dry-run", "--wrap", "time", "true"]) == 0
     expected = "mcjax-launch: pyproject.toml sets --setup 'uv sync' --hosts localhost\n"
     assert capfd.readouterr().err == expected
 
 
 def test_check_does_not_overwrite_the_projects_report(table: Write) -> None:
-    table("report = 'run.html'\nnice = 3")
+    table("report = 'run.html'\nmax-restarts = 3")
     assert read("--check")[0].report is None
     assert read("--check", "--report", "c.json")[0].report == "c.json"
     assert read("true")[0].report == "run.html"
@@ -257,25 +257,27 @@ def test_check_does_not_overwrite_the_projects_report(table: Write) -> None:
 def test_scheduler_replaces_the_projects_hosts(
     table: Write, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    table("hosts = 'a,b'\nvia = 'ssh -F cfg {host}'\nengine-option = '--partition=gpu'\nnice = 3")
+    table(
+        "hosts = 'a,b'\nvia = 'ssh -F cfg {host}'\nengine-option = '--partition=gpu'\nmax-restarts = 3"
+    )
     assert main(["--emit", "slurm", "--num-hosts", "2", "true"]) == 0
     script, err = capfd.readouterr()
-    assert "--partition=gpu" in script and "--nice 3" in script and not err
+    assert "--partition=gpu" in script and "--max-restarts 3" in script and not err
     assert "cfg" not in script
     monkeypatch.setenv("SLURM_JOB_ID", "1")
     monkeypatch.setenv("SLURM_JOB_NODELIST", "n[1-2]")
     options, _ = read("true")
-    assert (options.hosts, options.via, options.nice) == (None, None, 3)
+    assert (options.hosts, options.via, options.max_restarts) == (None, None, 3)
     monkeypatch.delenv("SLURM_JOB_ID")
     options, _ = read("--num-hosts", "2", "--host-rank", "0", "--coordinator", "h:1", "true")
-    assert (options.hosts, options.nice) == (None, 3)
+    assert (options.hosts, options.max_restarts) == (None, 3)
 
 
 # --- what other users can change ---
 
 
 def test_table_that_others_can_change_is_refused(table: Write) -> None:
-    path = table("nice = 3")
+    path = table("max-restarts = 3")
     refused = r"^pyproject\.toml: \[tool\.mcjax-launch\] may name commands to run, and "
     path.chmod(0o666)
     with pytest.raises(LaunchError, match=rf"{refused}other users can write to it \(chmod go-w"):
@@ -285,16 +287,16 @@ def test_table_that_others_can_change_is_refused(table: Write) -> None:
     with pytest.raises(LaunchError, match=rf"{refused}{path.parent}: every user can write to it"):
         read("true")
     path.write_text("[project]\ndependencies = ['mcjax-launch']\n")
-    assert read("true")[0].nice == 0
+    assert read("true")[0].max_restarts == 0
     path.parent.chmod(0o755)
 
 
 def test_table_behind_a_link_counts_where_it_is(table: Write, tmp_path: Path) -> None:
     elsewhere = tmp_path / "everybodys"
     elsewhere.mkdir()
-    table("nice = 3").rename(elsewhere / "p.toml")
+    table("max-restarts = 3").rename(elsewhere / "p.toml")
     (tmp_path / "pyproject.toml").symlink_to(elsewhere / "p.toml")
-    assert read("true")[0].nice == 3
+    assert read("true")[0].max_restarts == 3
     elsewhere.chmod(0o777)
     with pytest.raises(LaunchError, match=f"{elsewhere}: every user can write to it"):
         read("true")
@@ -316,16 +318,16 @@ def test_files_that_it_names_count(line: str, table: Write) -> None:
 
 @as_root
 def test_table_of_another_user_is_refused(table: Write, monkeypatch: pytest.MonkeyPatch) -> None:
-    path = table("nice = 3")
+    path = table("max-restarts = 3")
     path.chmod(0o644)
     os.chown(path, OTHER, OTHER)
-    assert read("true")[0].nice == 3  # root trusts all, as in containers
+    assert read("true")[0].max_restarts == 3  # root trusts all, as in containers
     os.chown(path.parent, 1234, 1234)
     monkeypatch.setattr(os, "geteuid", lambda: 1234)
     with pytest.raises(LaunchError, match=f"and it belongs to user {OTHER}$"):
         read("true")
     os.chown(path, 1234, 1234)
-    assert read("true")[0].nice == 3
+    assert read("true")[0].max_restarts == 3
 
 
 # --- who reads it ---

@@ -54,7 +54,7 @@ class Invocation(Value):
         env: all environment variables.
         cwd: working directory.
         standard: descriptors that become 0, 1 and 2.
-        settings: settings of a rank's process, such as cores and nice value.
+        settings: settings of a rank's process, such as its cores.
         files_limit: limit on open files (see `machine.system.allow_many_files`); None for that of
             the process that starts it.
 

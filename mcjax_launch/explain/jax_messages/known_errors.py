@@ -100,10 +100,6 @@ class KnownError(enum.Enum):
         ["EOFError: EOF when reading a line"],
         "ranks have no standard input: input() and getpass() need --stdin, which rank 0 gets",
     )
-    NO_DEBUGPY = (
-        ["No module named debugpy"],
-        "--debugpy needs debugpy in the ranks' Python: pip install debugpy",
-    )
     KEY_NEVER_SET = (  # in the coordinator's key-value store
         ["GetKeyValue() timed out", "Timed out waiting for key"],
         "a rank timed out waiting for a value that another rank should have set: did that rank "

@@ -1,1 +1,1 @@
-"""Debuggers in ranks, at the user's terminal: `breakpoint()`, --pdb and --debugpy."""
+"""Debuggers in ranks, at the user's terminal: `breakpoint()` and --pdb."""

@@ -28,7 +28,7 @@ _REASONS = {
         ("max_restarts", "on_rank_failure"),
         "%mcjax restart starts the ranks again, without their state",
     ),
-    **dict.fromkeys(("pdb", "debugpy"), "an exception is shown with your frames, below the cell"),
+    "pdb": "an exception is shown with your frames, below the cell",
     **dict.fromkeys(("module", "wrap"), "cells take the place of a program"),
     "detach": "the ranks stay until %mcjax stop or the kernel's end",
     "events": "the session reads them; open one with mcjax_launch.session(on_event=...)",

@@ -27,7 +27,7 @@ PROCESSES = 4
 # The program of ranks that make calls, as a rank's Python finds it: in the hook's own package.
 _CALLED = "_mcjax_launch.features.session.hook"
 # Keywords that such ranks cannot have.
-_OF_PROGRAMS = ("module", "no_hook", "wrap", "debugpy")
+_OF_PROGRAMS = ("module", "no_hook", "wrap")
 
 
 class RankTraceback(Exception):
