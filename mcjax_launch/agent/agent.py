@@ -281,6 +281,9 @@ class Agent:
         if message.feature:
             self._load_part(message.feature).on_hook_message(hook, said)
             return
+        if isinstance(message, hook_messages.Leaving):
+            for part in self._parts.values():
+                part.on_leaving(said.rank)
         if not isinstance(message, hook_messages.Failed):
             self.link.send(said)
             return

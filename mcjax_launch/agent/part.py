@@ -71,6 +71,9 @@ class AgentPart:
     def on_hook_loss(self, hook: HookConnection) -> None:
         """Handle the end of a connection, whose process may have sent a message of the feature."""
 
+    def on_leaving(self, rank: int) -> None:
+        """Handle that a rank leaves the JAX job, which is about to be reported."""
+
     def on_rank_end(self, rank: int) -> None:
         """Handle the end of a rank's process, which is about to be reported."""
 

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from mcjax_launch.explain.program_code import find_code_differences, parse_code
 from mcjax_launch.journal.replicas import ValueDifference
 from mcjax_launch.journal.sequences import (
     Deviation,
-    DeviationKind,
     Difference,
     ProgramName,
     ProgramSequences,
@@ -82,19 +79,28 @@ def describe_values(sequences: ProgramSequences, difference: ValueDifference) ->
     return f"{format_ranks(others)} {hold} other bits than {format_ranks(groups[0])} in {place}"
 
 
-def advise_on_values(difference: ValueDifference) -> list[str]:
-    """Return a hint on where ranks may have got other values; none for what a program computed."""
-    if not difference.of_arguments:
-        return []
-    return [
-        "hint: does each rank have its own seed or checkpoint, or memory that nothing has set "
-        "(np.empty, jnp.empty)?"
-    ]
+def advise_on_values(difference: ValueDifference) -> str:
+    """Return a hint on where ranks may have got other values."""
+    if difference.of_arguments:
+        return (
+            "hint: does each rank have its own seed or checkpoint, or memory that nothing has set "
+            "(np.empty, jnp.empty)?"
+        )
+    if difference.is_mapped:
+        return (
+            "hint: with out_specs=P() and check_vma=False (check_rep=False) shard_map calls an "
+            "output replicated and does not look: reduce it (jax.lax.pmean), or let out_specs name "
+            "the mesh's axis"
+        )
+    return (
+        "hint: are numbers or numpy arrays that ranks pass to it the same in all ranks? If they "
+        "are, a device computes other bits than others"
+    )
 
 
 def find_cure(difference: Difference, usual: str) -> str:
     """Return advice on a difference."""
-    if any(found.kind is DeviationKind.ENDED for found in difference.deviations):
+    if any(not found.identity for found in difference.deviations):
         return OTHER_STEPS
     return usual
 
@@ -104,36 +110,25 @@ def _describe_deviation(
 ) -> str:
     others, who = format_ranks(difference.ranks), format_ranks(deviation.ranks)
     here = f"program {difference.number:,} of this mesh"
-    skipped, extra = _format_more(deviation.skipped), _format_more(deviation.extra)
-    match deviation.kind:
-        case DeviationKind.SKIPPED:
-            return f"{who} skipped {usual}{skipped} ({here}): {others} ran it"
-        case DeviationKind.ENDED:
-            count = format_count(deviation.count, "program")
-            return f"{who} ended after {count} of this mesh: {others} began {usual}"
-        case DeviationKind.REPEATED:
-            return f"{who} repeated {own}{extra} ({here}): {others} ran {usual}"
-        case DeviationKind.SKIPPED_OR_REPEATED:
-            did = f"skipped {usual}{skipped}, or repeated {own}{extra}"
-            return f"{who} {did} ({here}): {others} ran {usual.title}"
-        case DeviationKind.EXTRA:
-            ran = f"{_inflect_pronoun(difference.ranks)} ran {usual}"
-            return f"{who} ran {own}{extra}, which {others} did not run ({here}): {ran}"
-        case DeviationKind.ORDER:
-            hint = _OF_A_SET if own.where == usual.where else ""
-            return f"{who} ran {own} where {others} ran {usual} ({here}): another order{hint}"
-        case DeviationKind.COUNT:
-            more = "more" if deviation.count > 0 else "fewer"
-            times = format_count(abs(deviation.count), "time")
-            return f"{who} ran {usual} {times} {more} than {others}"
-        case DeviationKind.OTHER | DeviationKind.UNCLEAR if own.title == usual.title:
-            return f"{who} ran another {own} than {others} ({here})"
-        case _:
-            return f"{who} ran {own} in place of {usual} ({here}), which {others} ran"
-
-
-def _inflect_pronoun(ranks: Sequence[int]) -> str:
-    return "they" if len(ranks) > 1 else "it"
+    skipped = f"{usual}{_format_more(deviation.skipped)}"
+    extra = f"{own}{_format_more(deviation.extra)}"
+    if not deviation.identity:
+        count = format_count(deviation.count, "program")
+        return f"{who} ended after {count} of this mesh: {others} began {usual}"
+    if deviation.skipped and deviation.extra:
+        did = f"skipped {skipped}, or ran {extra} once more"
+        return f"{who} {did} ({here}): {others} ran {usual.title}"
+    if deviation.skipped:
+        return f"{who} skipped {skipped} ({here}): {others} ran it"
+    if deviation.extra:
+        they = "they" if len(difference.ranks) > 1 else "it"
+        return f"{who} ran {extra}, which {others} did not run ({here}): {they} ran {usual}"
+    if deviation.is_permuted:
+        hint = _OF_A_SET if own.where == usual.where else ""
+        return f"{who} ran {own} where {others} ran {usual} ({here}): another order{hint}"
+    if own.title == usual.title:
+        return f"{who} ran another {own} than {others} ({here})"
+    return f"{who} ran {own} in place of {usual} ({here}), which {others} ran"
 
 
 def _format_more(count: int) -> str:

@@ -42,7 +42,8 @@ _NOT_SHARED = (
 
 def find_hints_safely(state: RunState, run: RankRun) -> list[str]:
     """Return a rank's `find_failure_hints`; on an exception record a bug, return []."""
-    diverged = state.differs
+    sequences = state.sequences  # with --verify-spmd, no hint advises it
+    diverged = sequences is not None and (sequences.ends_job or state.differs)
     try:
         return find_failure_hints(run, ranks=len(state.ranks), diverged=diverged)
     except Exception as error:
@@ -56,7 +57,7 @@ def find_failure_hints(run: RankRun, *, ranks: int = 1, diverged: bool = False) 
     Args:
         run: facts on the failed rank.
         ranks: number of ranks in the job.
-        diverged: True if it is known where the ranks' programs differ.
+        diverged: True if where the ranks' programs differ is known, or looked for.
 
     """
     hint = _choose_hint(run, ranks, diverged=diverged)

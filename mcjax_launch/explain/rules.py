@@ -22,7 +22,7 @@ from mcjax_launch.explain.view import Moment, View
 from mcjax_launch.journal.facts import Finding, GpuMemoryKnown, ProgramsDiffer
 from mcjax_launch.journal.headline import extract_headline, shorten_line
 from mcjax_launch.journal.rank_run import ErrorReport, RankRun, Stage
-from mcjax_launch.journal.sequences import DeviationKind, Difference
+from mcjax_launch.journal.sequences import Difference
 from mcjax_launch.journal.state import RunState
 from mcjax_launch.ranks import (
     format_all_ranks,
@@ -740,10 +740,11 @@ def different_collectives(view: View) -> Iterator[Finding]:
     if first is None or not ran_other_collective(first):
         return
     if (sequences := view.state.sequences) is not None and (known := sequences.conclude()):
-        from mcjax_launch.explain.differences import describe
+        from mcjax_launch.explain.differences import describe, describe_code
 
         for difference in known:
-            words = "; ".join(describe(sequences, difference))
+            code = describe_code(sequences, difference)
+            words = "; ".join((*describe(sequences, difference), *code))
             yield Finding(f"the ranks ran different collectives: {words}")
         return
     # The rank that noticed is as much to blame as any other.
@@ -994,7 +995,7 @@ def other_sequence(view: View) -> Iterator[Finding]:
         code = describe_code(sequences, difference)
         for line, found in zip(describe(sequences, difference), difference.deviations, strict=True):
             if line not in view.said:
-                is_certain = found.kind is DeviationKind.ENDED and _may_wait(view, difference)
+                is_certain = not found.identity and _may_wait(view, difference)
                 follows = "results may be wrong from there on"
                 if is_certain:
                     follows = "the job can never go on"

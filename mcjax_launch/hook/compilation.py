@@ -33,9 +33,9 @@ class Compilation:
         def compile_or_get_cached(
             backend: Any, computation: Any, devices: Any, *args: Any, **kwargs: Any
         ) -> Any:
-            begun = self._report_begin(backend, computation)
             recorder = self._parts.recorder
             program = recorder and recorder.describe(backend, computation, devices, *args)
+            begun = self._report_begin(backend, computation, getattr(program, "identity", 0))
             try:
                 executable = real(backend, computation, devices, *args, **kwargs)
             finally:
@@ -68,11 +68,11 @@ class Compilation:
 
         compiler.backend_compile_and_load = wrap_like(real, backend_compile_and_load)
 
-    def _report_begin(self, backend: Any, computation: Any) -> bool:
+    def _report_begin(self, backend: Any, computation: Any, identity: int) -> bool:
         """Report that a compilation begins; return True when that has been sent."""
         try:
             name, where = find_program_name(computation), user_lines.find_current_line()
-            self._link.send(Compiling(name, where, str(backend.platform)))
+            self._link.send(Compiling(name, where, str(backend.platform), identity))
         except Exception:  # an unknown version of JAX
             return False
         return True

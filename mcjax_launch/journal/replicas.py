@@ -1,37 +1,33 @@
 """Values of the arrays that ranks hold in common, by digests, and where they differ; pure.
 
-Ranks report digests of the arguments and outputs of some programs. What they report of the same
-program of a mesh's sequence is compared, once it is known that they have run the same programs so
-far. Not all ranks need report the same programs.
+Ranks report digests of the arguments and outputs of some programs, each rank in the order of a
+mesh's sequence. Those of a program are compared when all ranks of the mesh have reported them, and
+it is known that the ranks have run the same programs so far.
 """
 
 from __future__ import annotations
 
-import math
 from array import array
 from typing import TYPE_CHECKING, Protocol
 
 from mcjax_launch.wire.value import Value
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Container, Mapping, Sequence
 
     class ComparedPrograms(Protocol):
         """Programs of a mesh's ranks, as `sequences.MeshSequence` compares them."""
 
         members: frozenset[int]
         has_order: bool
-        unseen: str
 
         @property
-        def is_different(self) -> bool: ...
+        def is_compared(self) -> bool: ...
         @property
         def equal(self) -> int: ...
 
 
-# Seconds to wait for the digests of the other ranks.
-_WAIT_S = 1.0
-# Programs of a mesh whose digests wait.
+# Programs of a mesh whose digests are kept until all ranks have come.
 _MOST_WAITING = 256
 
 
@@ -60,6 +56,7 @@ class ValueDifference(Value):
         held: the array.
         more: number of further arrays of this program that differ.
         groups: the ranks that hold equal values, the largest group first.
+        is_mapped: True if the program has a `shard_map`.
 
     """
 
@@ -69,6 +66,7 @@ class ValueDifference(Value):
     held: HeldPart
     more: int
     groups: tuple[tuple[int, ...], ...]
+    is_mapped: bool
 
 
 class LastComparison(Value):
@@ -90,12 +88,37 @@ class LastComparison(Value):
     at: float
 
 
-class _Reports:
-    """Digests of a program's arguments or outputs, by rank, that wait to be compared."""
+class _Described(Value):
+    """The arrays of which a rank reports digests, for a program's arguments or outputs."""
 
-    def __init__(self, at: float) -> None:
-        self.since = at
-        self.by_rank: dict[int, tuple[int, array[int]]] = {}  # identity and digests
+    parts: tuple[HeldPart, ...]
+    is_mapped: bool
+
+
+class _Report(Value):
+    """A rank's digests of a program's arguments or outputs."""
+
+    identity: int
+    described: _Described
+    digests: array[int]
+
+
+# Number of a program, and 1 for its outputs.
+_Place = tuple[int, int]
+
+
+class _Waiting:
+    """Digests of a mesh that wait for other ranks.
+
+    Attributes:
+        reports: by place and rank.
+        reached: the latest place of which a rank has reported digests, by rank.
+
+    """
+
+    def __init__(self) -> None:
+        self.reports: dict[_Place, dict[int, _Report]] = {}
+        self.reached: dict[int, _Place] = {}
 
 
 class ReplicaValues:
@@ -106,6 +129,7 @@ class ReplicaValues:
         difference: the first difference; None if there is none.
         last: the latest comparison; None if there was none.
         count: number of comparisons.
+        dropped: number of programs whose digests were not kept until all ranks had come.
 
     """
 
@@ -113,99 +137,99 @@ class ReplicaValues:
         self.processors: dict[int, str] = {}
         self.difference: ValueDifference | None = None
         self.last: LastComparison | None = None
-        self.count = 0
+        self.count = self.dropped = 0
         # By rank, program, and whether they are arguments.
-        self._parts: dict[tuple[int, int, bool], Sequence[HeldPart]] = {}
-        # By mesh; then by the program's number, and whether they are outputs.
-        self._waiting: dict[tuple[int, int], dict[tuple[int, bool], _Reports]] = {}
+        self._described: dict[tuple[int, int, bool], _Described] = {}
+        self._waiting: dict[tuple[int, int], _Waiting] = {}  # by mesh
 
     def describe(
-        self, rank: int, identity: int, of_arguments: bool, parts: Sequence[HeldPart]
+        self,
+        rank: int,
+        identity: int,
+        parts: Sequence[HeldPart],
+        *,
+        of_arguments: bool,
+        is_mapped: bool = False,
     ) -> None:
         """Record of which arrays a rank will report digests."""
-        self._parts[rank, identity, of_arguments] = parts
+        self._described[rank, identity, of_arguments] = _Described(tuple(parts), is_mapped)
 
     def add(
         self,
-        place: tuple[int, int],
+        mesh: tuple[int, int],
         rank: int,
         program: tuple[int, int],
         digests: array[int],
         *,
         of_arguments: bool,
-        now: float,
     ) -> None:
         """Add a rank's digests of a program of a mesh: its number and identity."""
         number, identity = program
-        waiting = self._waiting.setdefault(place, {})
-        reports = waiting.setdefault((number, not of_arguments), _Reports(now))
-        reports.by_rank[rank] = identity, digests
-        if len(waiting) > _MOST_WAITING:
-            del waiting[min(waiting)]
+        described = self._described.get((rank, identity, of_arguments))
+        if described is None or len(described.parts) != len(digests):
+            return
+        waiting = self._waiting.setdefault(mesh, _Waiting())
+        place = number, int(not of_arguments)
+        waiting.reached[rank] = place
+        waiting.reports.setdefault(place, {})[rank] = _Report(identity, described, digests)
+        if len(waiting.reports) > _MOST_WAITING:
+            del waiting.reports[min(waiting.reports)]
+            self.dropped += 1
 
     def compare(
-        self, meshes: Mapping[tuple[int, int], ComparedPrograms], now: float, *, is_over: bool
-    ) -> float:
-        """Look for differences; return the time at which to look again, infinity for never.
+        self,
+        meshes: Mapping[tuple[int, int], ComparedPrograms],
+        ended: Container[int],
+        now: float,
+    ) -> None:
+        """Look for the first difference.
 
         Args:
             meshes: the programs of each mesh.
+            ended: ranks that will report nothing more.
             now: current time, in time.monotonic's seconds.
-            is_over: True if no rank will report anything more.
 
         """
-        wait_s = 0.0 if is_over else _WAIT_S
-        again = math.inf
-        for place, waiting in self._waiting.items():
-            mesh = meshes.get(place)
-            if mesh is not None and self.difference is None:
-                again = min(again, self._compare_mesh(mesh, waiting, now, wait_s))
-        return again
+        for key, waiting in self._waiting.items():
+            mesh = meshes.get(key)
+            while mesh is not None and waiting.reports and self.difference is None:
+                place = number, of_outputs = min(waiting.reports)
+                if not mesh.is_compared or not mesh.has_order:
+                    waiting.reports.clear()  # numbers of programs say nothing any more
+                    break
+                # The arguments of a program are there before the program.
+                if mesh.equal < number - (not of_outputs):
+                    break
+                absent = mesh.members - waiting.reports[place].keys()
+                if any(waiting.reached.get(r, place) <= place and r not in ended for r in absent):
+                    break
+                reports = waiting.reports.pop(place)
+                if not absent:  # else some rank has compared other launches
+                    self._compare_program(place, reports, now)
 
-    def _compare_mesh(
-        self,
-        mesh: ComparedPrograms,
-        waiting: dict[tuple[int, bool], _Reports],
-        now: float,
-        wait_s: float,
-    ) -> float:
-        if mesh.is_different or mesh.unseen or not mesh.has_order:
-            waiting.clear()  # numbers of programs say nothing any more
-        for (number, of_outputs), reports in sorted(waiting.items(), key=lambda each: each[0]):
-            # The arguments of a program are there before the program.
-            if mesh.equal < number - (not of_outputs):
-                break
-            if len(reports.by_rank) < len(mesh.members) and now < reports.since + wait_s:
-                return reports.since + wait_s
-            del waiting[number, of_outputs]
-            self._compare_program(number, reports, now, of_arguments=not of_outputs)
-            if self.difference is not None:
-                break
-        return math.inf
-
-    def _compare_program(
-        self, number: int, reports: _Reports, now: float, *, of_arguments: bool
-    ) -> None:
+    def _compare_program(self, place: _Place, reports: dict[int, _Report], now: float) -> None:
         # What the same processors hold in common, and the ranks by their digest of it.
         held: dict[tuple[int, str, str, int], dict[int, list[int]]] = {}
         names: dict[tuple[int, str, str, int], HeldPart] = {}
-        for rank, (identity, digests) in sorted(reports.by_rank.items()):
+        for rank, report in sorted(reports.items()):
             processor = self.processors.get(rank, "")
-            parts = self._parts.get((rank, identity, of_arguments), ())
-            for part, digest in zip(parts, digests, strict=False):
-                key = part.index, part.part, processor, identity
+            for part, digest in zip(report.described.parts, report.digests, strict=True):
+                key = part.index, part.part, processor, report.identity
                 names.setdefault(key, part)
                 held.setdefault(key, {}).setdefault(digest, []).append(rank)
         shared = {key: found for key, found in held.items() if sum(map(len, found.values())) > 1}
         if not shared:
             return
+        number, of_outputs = place
         different = [key for key in sorted(shared) if len(shared[key]) > 1]
         if different:
             first = different[0]
             groups = sorted(map(tuple, held[first].values()), key=lambda each: (-len(each), each))
             more = len({key[0] for key in different} - {first[0]})
-            place = number, first[-1], of_arguments
-            self.difference = ValueDifference(*place, names[first], more, tuple(groups))
+            is_mapped = any(report.described.is_mapped for report in reports.values())
+            self.difference = ValueDifference(
+                number, first[-1], not of_outputs, names[first], more, tuple(groups), is_mapped
+            )
             return
         self.count += 1
         ranks = {rank for found in shared.values() for group in found.values() for rank in group}

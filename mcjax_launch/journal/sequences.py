@@ -11,7 +11,6 @@ import math
 from array import array
 from collections import Counter
 from collections.abc import Collection, Sequence
-from enum import Enum, auto
 
 from mcjax_launch.journal.replicas import ReplicaValues
 from mcjax_launch.wire.value import Value
@@ -22,8 +21,6 @@ _KEPT = 64
 _MOST_BEHIND = 1 << 20
 # A rank that ends so many programs before the others has run some that were not recorded.
 _MOST_UNSEEN = 256
-# Differences of a mesh that are told.
-_MOST_TOLD = 8
 # Programs that must be alike after a difference, if there are so many; at least; how far to search.
 _ALIKE, _LEAST_ALIKE, _FARTHEST = 200, 2, 13
 # Programs that may come in another order.
@@ -50,39 +47,32 @@ class ProgramName(Value):
 _UNKNOWN = ProgramName("an unknown program", "")
 
 
-class DeviationKind(Enum):
-    """Kind of a deviation: what ranks did at a difference."""
-
-    UNCLEAR = auto()
-    SKIPPED = auto()
-    EXTRA = auto()  # programs that the other ranks do not run here
-    REPEATED = auto()
-    SKIPPED_OR_REPEATED = auto()  # in a loop, both may leave the same trace
-    ORDER = auto()  # the same programs in another order
-    OTHER = auto()  # another program in place of the others'
-    ENDED = auto()
-    COUNT = auto()  # more or fewer runs of a program, in threads
-
-
 class Deviation(Value):
     """Deviation of some ranks at a difference of a mesh from what others ran.
 
+    If neither `skipped` nor `extra` is known, they ran another program. If both are, either may
+    have happened: in a loop they leave the same trace.
+
     Args:
         ranks: these ranks.
-        kind: what they did.
         identity: identity of the program that they ran; 0 if they have ended.
         skipped, extra: number of programs that they skipped, and that they ran in addition.
-        count: number of the programs of these ranks; or by how many runs of a program they have
-            more than other ranks.
+        is_permuted: True if they ran the same programs as others in another order.
+        count: number of the programs of these ranks.
 
     """
 
     ranks: tuple[int, ...]
-    kind: DeviationKind
-    identity: int = 0
-    skipped: int = 0
-    extra: int = 0
-    count: int = 0
+    identity: int
+    skipped: int
+    extra: int
+    is_permuted: bool
+    count: int
+
+    @property
+    def is_other(self) -> bool:
+        """True if the ranks ran another program in place of that of most ranks."""
+        return bool(self.identity) and not (self.skipped or self.extra or self.is_permuted)
 
 
 class Difference(Value):
@@ -104,7 +94,7 @@ class Difference(Value):
     @property
     def other_code(self) -> dict[int, tuple[int, ...]]:
         """The program of each group of ranks, by identity, if programs were replaced; else {}."""
-        others = {d.identity: d.ranks for d in self.deviations if d.kind is DeviationKind.OTHER}
+        others = {found.identity: found.ranks for found in self.deviations if found.is_other}
         return {self.identity: self.ranks, **others} if others else {}
 
 
@@ -135,14 +125,12 @@ class RankSequence:
         programs: identities of those that are not compared yet.
         begun: identity of the program that the rank is about to launch; 0 if unknown.
         changed_at: time of the latest report, in time.monotonic's seconds.
-        counts: number of runs of each program, once the order of programs says nothing.
 
     """
 
     def __init__(self) -> None:
         self.count = self.begun = 0
         self.programs = array("I")
-        self.counts: Counter[int] = Counter()
         self.changed_at = 0.0
 
     @property
@@ -163,10 +151,6 @@ class RankSequence:
         """Return the programs that are not compared yet, and the one begun."""
         return self.programs + array("I", [self.begun] if self.begun else [])
 
-    def drop(self, count: int) -> None:
-        """Forget the next programs: they were compared."""
-        del self.programs[:count]
-
 
 # Next programs by identity, 0 for ended, and the ranks of each.
 _Groups = dict[int, tuple[int, ...]]
@@ -180,29 +164,27 @@ class MeshSequence:
 
     Attributes:
         by_rank: the programs of each rank.
-        differences: differences found so far.
+        difference: the first difference; None if there is none.
         has_order: False if threads of a rank launch programs at the same time.
         apart: the ranks that are at each of several next programs, if they are; else {}.
-        unseen: why the programs are no longer compared, in words; "" if they are.
+        unseen: why the programs are not compared, in words; "" if they are.
 
     """
 
     def __init__(self, members: Collection[int]) -> None:
         self.members = frozenset(members)
         self.by_rank = {rank: RankSequence() for rank in sorted(members)}
-        self.differences: list[Difference] = []
+        self.difference: Difference | None = None
         self.has_order = True
         self.apart: _Groups = {}
         self.unseen = ""
         self._recent = array("I")  # the latest programs that were compared
-        self._active = set(members)  # ranks that have not ended early
         self._apart_since = 0.0
-        self._known: dict[tuple[int, int, tuple[int, ...]], Deviation] = {}
 
     @property
-    def is_different(self) -> bool:
-        """True if the ranks have run different programs."""
-        return bool(self.differences)
+    def is_compared(self) -> bool:
+        """True while no difference is known, and the programs of all ranks are."""
+        return self.difference is None and not self.unseen
 
     @property
     def equal(self) -> int:
@@ -218,17 +200,16 @@ class MeshSequence:
             self.unseen = f"rank {rank} ran too many programs while its agent was suspended"
         sequence.count = first - 1 + len(programs)
         sequence.changed_at, sequence.begun = at, begun
-        if not self.unseen:
-            sequence.programs.extend(programs)
-            if len(sequence.programs) > _MOST_BEHIND:
-                self.unseen = "a rank is too far behind"
-        if self.unseen:
+        sequence.programs.extend(programs)
+        if len(sequence.programs) > _MOST_BEHIND:
+            self.unseen = self.unseen or "a rank is too far behind"
+        if not self.is_compared:
             for other in self.by_rank.values():
                 other.programs = other.programs[-_KEPT:]
 
     def find_gap(self, names: ProgramNames) -> Gap | None:
         """Return the first program that not all ranks have begun; None if there is none."""
-        if self.unseen or not self.has_order:
+        if not self.is_compared or not self.has_order:
             return None
         least = min(own.ahead for own in self.by_rank.values())
         begun = tuple(rank for rank, own in self.by_rank.items() if own.ahead > least)
@@ -248,39 +229,34 @@ class MeshSequence:
         return [*numbered, (own.count + 1, own.begun)][-most:] if own.begun else numbered
 
     def compare(self, ended: Collection[int], now: float, wait_s: float) -> float:
-        """Look for differences; return the time at which to look again, infinity for never.
+        """Look for the first difference; return when to look again, infinity for never.
 
         Args:
             ended: ranks that will run no more programs.
             now: current time, in time.monotonic's seconds.
-            wait_s: seconds for which a difference must stand.
+            wait_s: seconds to wait for the programs after a difference: they show what it is.
 
         """
-        while not self.unseen and len(self._active) > 1 and len(self.differences) < _MOST_TOLD:
-            if not self.has_order:
-                self._count()
-                self._compare_counts(ended)
-                break
-            self._advance()
-            groups = self._group(ended)
-            if len(groups) < 2:
-                self.apart = {}
-                break
-            if (known := self._find_known(groups)) is not None:
-                if self._pass(*known):
-                    continue
-                break  # the programs behind it are not known yet
-            if groups.keys() != self.apart.keys():
-                self._apart_since = now
-            self.apart = groups
-            if now < self._apart_since + wait_s:
-                return self._apart_since + wait_s
-            self._record(groups)
+        if not self.has_order:
+            self.unseen = self.unseen or "several threads of a rank run them at the same time"
+        if not self.is_compared:
+            return math.inf
+        self._advance()
+        groups = self._group(ended)
+        if len(groups) < 2:
+            self.apart = {}
+            return math.inf
+        if groups.keys() != self.apart.keys():
+            self._apart_since = now
+        self.apart = groups
+        if now < self._apart_since + wait_s:
+            return self._apart_since + wait_s
+        self._record(groups)
         return math.inf
 
     def _advance(self) -> None:
         """Drop the next programs that are equal in all ranks."""
-        ranks = [self.by_rank[rank] for rank in self._active]
+        ranks = list(self.by_rank.values())
         least = min(len(own.programs) for own in ranks)
         first = ranks[0].programs[:least]
         for other in ranks[1:]:
@@ -291,148 +267,58 @@ class MeshSequence:
         if first:
             self._recent = (self._recent + first[-_KEPT:])[-_KEPT:]
             for own in ranks:
-                own.drop(len(first))
+                del own.programs[: len(first)]
 
     def _group(self, ended: Collection[int]) -> _Groups:
         """Group ranks by their next program, if it is known; 0 for ranks that have ended."""
         groups: dict[int, list[int]] = {}
-        for rank in sorted(self._active):
-            if (program := self.by_rank[rank].next) or rank in ended:
+        for rank, own in self.by_rank.items():
+            if (program := own.next) or rank in ended:
                 groups.setdefault(program, []).append(rank)
         return {program: tuple(ranks) for program, ranks in groups.items()}
 
-    def _count(self) -> None:
-        """Count the next programs, whose order says nothing."""
-        for own in self.by_rank.values():
-            own.counts.update(own.programs)
-            own.drop(len(own.programs))
-
-    # --- a difference ---
-
     def _record(self, groups: _Groups) -> None:
-        """Record a difference, and continue with the programs that match after it."""
+        """Record the difference between groups of ranks."""
         usual = max((program for program in groups if program), key=lambda each: len(groups[each]))
         of_usual = self.by_rank[groups[usual][0]]
         deviations = []
         for program, ranks in groups.items():
+            own = self.by_rank[ranks[0]]
             if program == usual:
                 continue
-            own = self.by_rank[ranks[0]]
-            if program:
-                found = classify(self._recent, of_usual.list_next(), own.list_next())
-            else:
-                found = Deviation((), DeviationKind.ENDED)
-                if of_usual.ahead > _MOST_UNSEEN:
-                    self.unseen = f"{ranks[0]} recorded nothing while the others went on"
-                    return
-            found = found.copy_with(ranks=ranks, identity=program, count=own.count)
-            deviations.append(found)
+            if not program and of_usual.ahead > _MOST_UNSEEN:
+                self.unseen = f"rank {ranks[0]} recorded nothing while others went on"
+                return
+            how = classify(of_usual.list_next(), own.list_next()) if program else (0, 0, False)
+            deviations.append(Deviation(ranks, program, *how, own.count))
         number = of_usual.count - len(of_usual.programs) + 1
-        self.differences.append(Difference(number, usual, groups[usual], tuple(deviations)))
-        for found in deviations:
-            self._known[usual, found.identity, found.ranks] = found
-        self._pass(groups[usual], deviations)
-
-    def _find_known(self, groups: _Groups) -> tuple[Sequence[int], list[Deviation]] | None:
-        """Return the usual ranks and the deviations of an earlier difference that was the same."""
-        for usual, ranks in groups.items():
-            others = ((program, who) for program, who in groups.items() if program != usual)
-            known = [self._known.get((usual, *other)) for other in others]
-            if usual and all(known):
-                return ranks, [deviation for deviation in known if deviation is not None]
-        return None
-
-    def _pass(self, usual: Sequence[int], deviations: Sequence[Deviation]) -> bool:
-        """Drop the programs at a difference, so that the next ones are alike.
-
-        Returns:
-            False if they are not known yet.
-
-        """
-        drops = {found: _count_dropped(found) for found in deviations}
-        most = max(by_usual for by_usual, _ in drops.values())
-        wanted = dict.fromkeys(usual, most)
-        for found, (by_usual, by_own) in drops.items():
-            wanted |= dict.fromkeys(found.ranks, by_own + most - by_usual)
-            if found.kind is DeviationKind.UNCLEAR:
-                self.unseen = "ranks differ"
-            if found.kind is DeviationKind.ENDED:
-                self._active -= set(found.ranks)
-                wanted |= dict.fromkeys(found.ranks, 0)
-        if any(count > len(self.by_rank[rank].programs) for rank, count in wanted.items()):
-            return False
-        for rank, count in wanted.items():
-            self.by_rank[rank].drop(count)
-        return True
-
-    def _compare_counts(self, ended: Collection[int]) -> None:
-        """Compare how often each program was run, when all ranks have ended."""
-        if not self._active <= set(ended):
-            return
-        counts = {rank: self.by_rank[rank].counts for rank in sorted(self._active)}
-        self._active.clear()
-        for program in sorted(set().union(*counts.values())):
-            by_count: dict[int, list[int]] = {}
-            for rank, count in counts.items():
-                by_count.setdefault(count[program], []).append(rank)
-            if len(by_count) > 1:
-                usual = max(by_count, key=lambda each: len(by_count[each]))
-                deviations = tuple(
-                    Deviation(tuple(ranks), DeviationKind.COUNT, program, count=count - usual)
-                    for count, ranks in by_count.items()
-                    if count != usual
-                )
-                found = Difference(usual, program, tuple(by_count[usual]), deviations)
-                self.differences.append(found)
+        self.difference = Difference(number, usual, groups[usual], tuple(deviations))
 
 
-def _count_dropped(found: Deviation) -> tuple[int, int]:
-    """Return how many programs to drop of most ranks, and of the ranks that differ."""
-    match found.kind:
-        case DeviationKind.SKIPPED | DeviationKind.SKIPPED_OR_REPEATED:
-            return found.skipped, 0
-        case DeviationKind.EXTRA | DeviationKind.REPEATED:
-            return 0, found.extra
-        case DeviationKind.ORDER:
-            return found.skipped, found.skipped
-        case DeviationKind.OTHER:
-            return 1, 1
-        case _:
-            return 0, 0
+def classify(usual: Sequence[int], own: Sequence[int]) -> tuple[int, int, bool]:
+    """Return how a rank deviates from others, from the first program on that differs.
 
-
-def classify(before: Sequence[int], usual: Sequence[int], own: Sequence[int]) -> Deviation:
-    """Return what a rank did, from the first program on that differs from other ranks'.
-
-    Args:
-        before: programs that all ranks have run before.
-        usual: programs of other ranks from there on.
-        own: programs of the rank from there on.
+    Returns:
+        number of programs that it skipped, and that it ran in addition; and whether it ran the same
+        ones in another order.
 
     """
     by_skipped = {at: _count_alike(own, usual[at:]) for at in range(1, _FARTHEST)}
     by_extra = {at: _count_alike(usual, own[at:]) for at in range(1, _FARTHEST)}
     replaced = _count_alike(usual[1:], own[1:])
     most = max(*by_skipped.values(), *by_extra.values(), replaced, _LEAST_ALIKE)
+    same = _find_permutation(usual, own)
+    if same and (most < _ALIKE or _count_alike(usual[same:], own[same:]) == _ALIKE):
+        return 0, 0, True
     skipped, extra = (
         next((at for at, alike in found.items() if alike == most), 0)
         for found in (by_skipped, by_extra)
     )
-    again = bool(extra) and list(before[-extra:]) == list(own[:extra])
-    permuted = _find_permutation(usual, own)
-    if permuted and (most < _ALIKE or _count_alike(usual[permuted:], own[permuted:]) == _ALIKE):
-        return Deviation((), DeviationKind.ORDER, skipped=permuted)
-    if skipped and again and abs(skipped - extra) <= 1:  # neither is more likely
-        kind = DeviationKind.SKIPPED_OR_REPEATED
-    elif skipped != 1 and (replaced == most or _are_new(before, usual, own)):
-        kind = DeviationKind.OTHER
-    elif skipped and not 0 < extra < skipped:
-        kind = DeviationKind.SKIPPED
-    elif extra:
-        kind = DeviationKind.REPEATED if again else DeviationKind.EXTRA
-    else:
-        kind = DeviationKind.UNCLEAR
-    return Deviation((), kind, skipped=skipped, extra=extra)
+    if replaced == most and skipped != 1:
+        return 0, 0, False
+    if skipped and extra and skipped != extra:  # the other one follows in a loop
+        return (skipped, 0, False) if skipped < extra else (0, extra, False)
+    return skipped, extra, False
 
 
 def _count_alike(first: Sequence[int], second: Sequence[int]) -> int:
@@ -448,25 +334,15 @@ def _count_alike(first: Sequence[int], second: Sequence[int]) -> int:
     return _ALIKE if alike == length >= _LEAST_ALIKE else alike
 
 
-def _are_new(before: Sequence[int], usual: Sequence[int], own: Sequence[int]) -> bool:
-    """Return whether the next program of neither side is known to the other side."""
-    ours, theirs = own[0], usual[0]
-    return ours not in before and theirs not in before and ours not in usual and theirs not in own
-
-
 def _find_permutation(usual: Sequence[int], own: Sequence[int]) -> int:
-    """Return how many next programs are the same in another order, again and again; 0 if none."""
+    """Return how many next programs are the same in another order, the fewest; 0 if none are."""
     balance: Counter[int] = Counter()
-    known = min(len(usual), len(own), _ALIKE)
-    same = []  # numbers of programs after which both have run the same ones
-    for length in range(1, known + 1):
-        balance[usual[length - 1]] += 1
-        balance[own[length - 1]] -= 1
+    for count, (ours, theirs) in enumerate(zip(usual[:_MOST_PERMUTED], own, strict=False), 1):
+        balance[ours] += 1
+        balance[theirs] -= 1
         if not any(balance.values()):
-            same.append(length)
-        if not same and length >= _MOST_PERMUTED:
-            break
-    return same[0] if same and known - same[-1] <= same[0] else 0
+            return count
+    return 0
 
 
 class ProgramNames:
@@ -487,25 +363,32 @@ class ProgramNames:
 class ProgramSequences:
     """Programs that ranks have run over all meshes.
 
+    Args:
+        ends_job: True if a difference ends the job (--verify-spmd).
+
     Attributes:
         names: names of the programs.
         meshes: sequence of each mesh, by the number of the ranks' process and a key.
         texts: the code of programs that ranks have run in place of one another, by identity; ""
             if it is not kept.
+        compiling: identity of the program that a rank compiles now, by rank.
         values: the values of what ranks hold in common.
 
     """
 
-    def __init__(self) -> None:
+    def __init__(self, *, ends_job: bool = False) -> None:
+        self.ends_job = ends_job
         self.names = ProgramNames()
         self.meshes: dict[tuple[int, int], MeshSequence] = {}
         self.texts: dict[int, str] = {}
+        self.compiling: dict[int, int] = {}
         self.values = ReplicaValues()
 
     @property
     def differences(self) -> list[Difference]:
-        """Differences of all meshes, found so far."""
-        return [found for mesh in self.meshes.values() for found in mesh.differences]
+        """The first difference of each mesh that has one."""
+        found = (mesh.difference for mesh in self.meshes.values())
+        return [difference for difference in found if difference is not None]
 
     @property
     def gaps(self) -> list[Gap]:

@@ -136,11 +136,15 @@ class Left(HookMessage):
 
 
 class Compiling(HookMessage):
-    """Notice that a compilation begins. `platform` is "cpu", "gpu", ..."""
+    """Notice that a compilation begins. `platform` is "cpu", "gpu", ...
+
+    `identity` stands for the code and devices of a program that spans processes; 0 for others.
+    """
 
     name: str
     where: str
     platform: str
+    identity: int = 0
 
 
 class Compiled(HookMessage):

@@ -6,18 +6,19 @@ import mmap
 import os
 import time
 import zlib
+from array import array
 from binascii import b2a_base64
 from itertools import islice
 
 from ...agent.part import AgentPart
 from .messages import (
-    BEFORE,
     BEGUN,
-    BLOCK,
+    COUNT,
     ENTRIES,
     FILE_BYTES,
     HAS_NO_ORDER,
     KEY,
+    LAST,
     MOST_SEQUENCES,
     Area,
     AskText,
@@ -26,6 +27,7 @@ from .messages import (
     ProgramText,
     RankDigests,
     Recorded,
+    RecordedSequence,
     Recording,
 )
 
@@ -40,8 +42,6 @@ if TYPE_CHECKING:
 #: Seconds between two reports; less if more programs would come than these, but not less than so.
 EVERY_S = 0.5
 _MOST_PROGRAMS, _LEAST_S = ENTRIES // 4, 0.1
-# Older entries may be overwritten: a rank makes a block and the 0 after it empty before it tells.
-_OLDEST = ENTRIES - 2 * BLOCK - 2
 # Programs of a rank that not all ranks of this host have run, of which the text is sent unasked.
 _MOST_TEXTS = 2
 
@@ -52,36 +52,34 @@ class SequenceReader:
     def __init__(self, area: Area) -> None:
         self.area = area
         self._number = 0  # of the last entry that was read
-        self._begun = 0
-        self._has_order = True
+        self._seen = 0, 0  # the head's other words then
 
-    def read(self) -> tuple[int, list[int], int] | None:
+    def read(self) -> tuple[int, array[int], int] | None:
         """Return the number of the first new entry, the new entries, and the program begun.
 
         Returns:
             None if nothing is new. That the sequence has no order any more is new, too.
 
         """
-        begun = self.area.head[BEGUN]
-        begin = self._number
-        programs = self._read_from(begin)
-        # Overwritten, perhaps only now: this process may have been suspended.
-        while self.area.head[BEFORE] - begin > _OLDEST:
-            # The latest that will stay for a while: of each rank, so that they can be compared.
-            begin = self.area.head[BEFORE] - ENTRIES // 2
-            programs = self._read_from(begin)
-        lost_order = self._has_order and self.area.head[HAS_NO_ORDER] != 0
-        is_new = bool(programs) or begun != self._begun or lost_order
-        self._number, self._begun = begin + len(programs), begun
-        self._has_order = self._has_order and not lost_order
-        return (begin + 1, programs, begun) if is_new else None
-
-    def _read_from(self, number: int) -> list[int]:
-        """Return the entries after a number."""
-        entries, programs = self.area.entries, list[int]()
-        while entry := entries[(number + len(programs)) % ENTRIES]:
-            programs.append(entry)
-        return programs
+        head, ring = self.area.head, self.area.ring
+        begun, begin, count = head[BEGUN], self._number, head[COUNT]
+        while True:
+            place, end = begin & LAST, (begin & LAST) + count - begin
+            programs = array("I", ring[place:end].tobytes())
+            programs.frombytes(ring[: max(end - ENTRIES, 0)].tobytes())
+            # One entry more than are counted may be overwritten.
+            if count - begin < ENTRIES and head[COUNT] - begin < ENTRIES:
+                break
+            # Overwritten, perhaps only now: this process may have been suspended. The latest that
+            # will stay for a while are read, of each rank, so that they can be compared.
+            count = head[COUNT]
+            begin = count - ENTRIES // 2
+        if begun >> 32 != count + 1:
+            begun = 0  # it has been launched
+        seen = begun, head[HAS_NO_ORDER]
+        is_new = bool(programs) or seen != self._seen
+        self._number, self._seen = count, seen
+        return (begin + 1, programs, begun & 0xFFFFFFFF) if is_new else None
 
 
 class _Process:
@@ -94,10 +92,11 @@ class _Process:
 
     Attributes:
         most: number of programs that were read last in the sequence with most.
+        known: number of sequences that the launcher knows of.
 
     """
 
-    most = 0
+    most = known = 0
 
     def __init__(self, rank: int, number: int, path: str, ran: dict[int, None]) -> None:
         self.rank = rank
@@ -109,25 +108,22 @@ class _Process:
         self._readers = [SequenceReader(Area(words, index)) for index in range(MOST_SEQUENCES)]
 
     def read(self) -> list[Entries]:
-        """Return the new entries of all sequences."""
+        """Return the new entries of all sequences that the launcher knows of."""
         found, self.most = [], 0
-        for reader in self._readers:
+        for reader in self._readers[: self.known]:
             head = reader.area.head
-            if not head[KEY]:
-                break
             if (new := reader.read()) is not None:
                 first, programs, begun = new
                 self.most = max(self.most, len(programs))
                 self._ran.update(dict.fromkeys(programs))
-                packed = b"".join(program.to_bytes(4, "little") for program in programs)
-                text = b2a_base64(zlib.compress(packed, 1), newline=False).decode()
+                text = b2a_base64(zlib.compress(programs.tobytes(), 1), newline=False).decode()
                 place = self.rank, self.number, head[KEY]
                 found.append(Entries(*place, first, text, begun, not head[HAS_NO_ORDER]))
         return found
 
 
 class RecordReports(AgentPart):
-    """Part that reads what ranks have recorded, and reports it once a second."""
+    """Part that reads what ranks have recorded, and reports it twice a second."""
 
     def __init__(self, agent: HostAgent) -> None:
         super().__init__(agent)
@@ -156,16 +152,19 @@ class RecordReports(AgentPart):
 
     def on_hook_message(self, hook: HookConnection, said: FromHook) -> None:
         """Begin to read a process's file, or pass on what the launcher must know."""
-        if isinstance(said.message, ComputedDigests):
-            process = self._processes.get(hook.pid)
-            if process is not None:
-                digests = said.message.digests
-                self.agent.link.send(RankDigests(hook.rank, process.number, digests))
-            return
-        if not isinstance(said.message, Recording):
+        process = self._processes.get(hook.pid)
+        if isinstance(said.message, Recording):
+            self._open(hook, said.message.path)
+        elif not isinstance(said.message, ComputedDigests):
             super().on_hook_message(hook, said)
-            return
-        path = os.path.join(self.agent.folder, os.path.basename(said.message.path))
+            if process is not None and isinstance(said.message, RecordedSequence):
+                process.known += said.message.is_recorded
+        elif process is not None:
+            digests = said.message.digests
+            self.agent.link.send(RankDigests(hook.rank, process.number, digests))
+
+    def _open(self, hook: HookConnection, path: str) -> None:
+        path = os.path.join(self.agent.folder, os.path.basename(path))
         paths = self._paths.setdefault(hook.rank, [])
         try:
             ran = self._ran.setdefault(hook.rank, {})
@@ -184,9 +183,13 @@ class RecordReports(AgentPart):
         if not self._processes:
             self.deadline = None
 
-    def on_rank_end(self, rank: int) -> None:
-        """Report the last entries of a rank's processes, before its end is reported."""
+    def on_leaving(self, rank: int) -> None:
+        """Report the last entries of a rank's processes, before their end is reported."""
         self._report([each for each in self._processes.values() if each.rank == rank])
+
+    def on_rank_end(self, rank: int) -> None:
+        """Report the last entries, and programs' texts when nobody else is left to be asked."""
+        self.on_leaving(rank)
         if set(self.agent.pids.values()) == {rank}:
             self._send_unshared_texts()
 

@@ -28,7 +28,7 @@ from mcjax_launch.journal.sequences import MeshSequence, ProgramName, ProgramSeq
 from mcjax_launch.journal.stop_reasons import StopReason, diverged, not_replicated
 from mcjax_launch.launcher.part import JobLauncher, LauncherPart
 from mcjax_launch.ranks import format_ranks
-from mcjax_launch.wire.hook_messages import Program
+from mcjax_launch.wire.hook_messages import Compiled, Compiling, Program
 from mcjax_launch.wire.messages import Exited, FromHook
 
 if TYPE_CHECKING:
@@ -39,10 +39,8 @@ if TYPE_CHECKING:
     from mcjax_launch.wire.frames import Raw
     from mcjax_launch.wire.messages import ToLauncher
 
-# A rank that has left the job records nothing more, but its last programs arrive within this time.
-_LAST_S = 1.2
-# Seconds for which a difference must stand, and then to wait for the code of programs.
-_STANDS_S, _TEXT_S = 1.0, 1.0
+# Seconds to wait for the programs after a difference, which show what it is, and for code.
+_FOLLOWING_S, _TEXT_S = 1.0, 1.0
 # Without `explain/` there are no better words.
 _DIFFER = "the ranks have run different programs"
 # Seconds between two events with counts.
@@ -55,7 +53,8 @@ class SequenceComparison(LauncherPart):
     def __init__(self, launcher: JobLauncher) -> None:
         super().__init__(launcher)
         self._state = launcher.state
-        self._sequences = self._state.sequences = ProgramSequences()
+        self._sequences = ProgramSequences(ends_job=launcher.job.verify_spmd)
+        self._state.sequences = self._sequences
         self._meshes: dict[int, RecordedSequence] = {}  # by key
         self._links: dict[int, AgentConnection] = {}  # by rank
         self._unseen: dict[int, str] = {}  # why a rank's programs are not known
@@ -99,7 +98,7 @@ class SequenceComparison(LauncherPart):
                 line = f"rank {rank} does not compare values of {title}: {reason}"
                 self.launcher.console.show_detail(line)
             case RankDigests(rank, process, digests):
-                self._add_digests(rank, process, digests, now)
+                self._add_digests(rank, process, digests)
             case ProgramText(_, identity, text):
                 self._sequences.texts[identity] = _decompress(text).decode("utf-8", "replace")
             case Recorded(sequences):
@@ -114,12 +113,18 @@ class SequenceComparison(LauncherPart):
         self._look(at)
 
     def on_from_hook(self, told: FromHook, at: float) -> None:
-        """Record the name of a program."""
-        if isinstance(told.message, Program):
-            program = told.message
-            name = ProgramName(format_title(program.name), program.where)
-            self._sequences.names.record(program.identity, name)
-            self._ask_alike(name, told.rank, program.identity, at)
+        """Record the name of a program that a rank compiles or runs."""
+        rank, compiling = told.rank, self._sequences.compiling
+        match told.message:
+            case Compiling(name, where, identity=identity) if identity:
+                compiling[rank] = identity
+                self._ask_alike(ProgramName(format_title(name), where), rank, identity, at)
+            case Compiled():
+                compiling.pop(rank, None)
+            case Program(name, identity, where=where):
+                named = ProgramName(format_title(name), where)
+                self._sequences.names.record(identity, named)
+                self._ask_alike(named, rank, identity, at)
 
     def expire(self, now: float) -> None:
         """Look for differences, if it is time."""
@@ -147,25 +152,21 @@ class SequenceComparison(LauncherPart):
     def _record_parts(self, rank: int, held: ReplicatedParts) -> None:
         values = self._sequences.values
         parts = [HeldPart(part.index, part.name, part.part) for part in held.parts]
-        values.describe(rank, held.identity, held.of_arguments, parts)
+        place, how = (rank, held.identity, parts), held.of_arguments
+        values.describe(*place, of_arguments=how, is_mapped=held.is_mapped)
         values.processors[rank] = held.processor
         kinds = set(values.processors.values())
         if len(kinds) > 1:
             self._say("values are compared only between ranks with equal processors")
 
-    def _add_digests(self, rank: int, process: int, digests: Digests, now: float) -> None:
+    def _add_digests(self, rank: int, process: int, digests: Digests) -> None:
         try:
             words = array("I", a2b_base64(digests.values))
         except ValueError:  # a program has sent nonsense
             return
-        self._sequences.values.add(
-            (process, digests.key),
-            rank,
-            (digests.number, digests.identity),
-            words,
-            of_arguments=digests.of_arguments,
-            now=now,
-        )
+        mesh, program = (process, digests.key), (digests.number, digests.identity)
+        how = digests.of_arguments
+        self._sequences.values.add(mesh, rank, program, words, of_arguments=how)
 
     # --- differences ---
 
@@ -177,29 +178,18 @@ class SequenceComparison(LauncherPart):
         self._look_at = math.inf
         if state.ending or state.has_outlived_failure:
             return
-        ended = [rank for rank, run in state.ranks.items() if _has_ended(run, now)]
-        for mesh in self._sequences.meshes.values():
+        ended = [rank for rank, run in state.ranks.items() if _has_ended(run)]
+        meshes = self._sequences.meshes.values()
+        for mesh in meshes:
             why = [words for rank, words in self._unseen.items() if rank in mesh.members]
             mesh.unseen = mesh.unseen or "; ".join(why[:1])
         is_over = not state.running
-        self._look_at = self._sequences.compare(ended, now, 0.0 if is_over else _STANDS_S)
+        self._look_at = self._sequences.compare(ended, now, 0.0 if is_over else _FOLLOWING_S)
+        self._compare_values(now)
         self._say_unseen()
-        values = self._sequences.values
-        again = values.compare(self._sequences.meshes, now, is_over=is_over)
-        self._look_at = min(self._look_at, again)
-        if values.difference is not None and not self._has_told_values:
-            self._has_told_values = True
-            words = optional.load("explain.differences")
-            lines: list[str] = []
-            if words is not None:
-                line = words.describe_values(self._sequences, values.difference)
-                lines = [line, *words.advise_on_values(values.difference)]
-            self.launcher.perform(self.launcher.policy.on_limit(not_replicated(lines)))
+        if self._has_told_values:
             return
-        leaving = [run.membership.leaving_at for run in state.running]
-        ends = (at + _LAST_S for at in leaving if at is not None and at + _LAST_S > now)
-        self._look_at = min(self._look_at, *ends, math.inf)
-        for mesh in self._sequences.meshes.values():
+        for mesh in meshes:
             self._ask_texts(mesh.apart, now)
         found = self._sequences.differences
         if len(found) == self._told:
@@ -214,6 +204,20 @@ class SequenceComparison(LauncherPart):
         else:
             self.launcher.parts.load_explanations()  # which read it
             self.launcher.journal.append(ProgramsDiffer())
+
+    def _compare_values(self, now: float) -> None:
+        """Compare the values that ranks have reported; end the job at a difference."""
+        sequences, ranks = self._sequences, self._state.ranks
+        gone = [rank for rank, run in ranks.items() if run.is_gone or run.membership.leaving_at]
+        sequences.values.compare(sequences.meshes, gone, now)
+        found = sequences.values.difference
+        if found is not None and not self._has_told_values:
+            self._has_told_values = True
+            words = optional.load("explain.differences")
+            lines: list[str] = []
+            if words is not None:
+                lines = [words.describe_values(sequences, found), words.advise_on_values(found)]
+            self.launcher.perform(self.launcher.policy.on_limit(not_replicated(lines)))
 
     def _end_job(self) -> None:
         """End the job for its differences, or add what has become known to the reason."""
@@ -258,9 +262,14 @@ class SequenceComparison(LauncherPart):
     def _say_unseen(self) -> None:
         """Say with -v which programs are not compared."""
         for mesh in self._sequences.meshes.values():
-            if mesh.unseen and not mesh.differences:
+            if mesh.unseen and mesh.difference is None:
                 ranks = format_ranks(mesh.members)
                 self._say(f"programs over {ranks} are not compared: {mesh.unseen}")
+        if self._sequences.values.dropped:
+            self._say(
+                "not all values are compared: some ranks report those of more than 250 programs "
+                "before others report any"
+            )
 
     def _say(self, line: str) -> None:
         """Show a line with -v, once."""
@@ -277,12 +286,11 @@ class SequenceComparison(LauncherPart):
             self.launcher.journal.append(CountsDue())
 
 
-def _has_ended(run: RankRun, now: float) -> bool:
-    """Return whether a rank has ended well, or left the job, and all its programs are known."""
+def _has_ended(run: RankRun) -> bool:
+    """Return whether a rank has ended well, or left the job: then all its programs are known."""
     if run.failure is not None or run.status not in (None, 0):
         return False
-    left_at = run.membership.leaving_at
-    return run.status == 0 or (left_at is not None and now >= left_at + _LAST_S)
+    return run.status == 0 or run.membership.leaving_at is not None
 
 
 def _unpack(text: str) -> "array[int]":

@@ -2,11 +2,8 @@
 
 A rank writes each launch of a program in which processes exchange data into a ring, from which the
 agent reads, also while the rank's Python is blocked. There is a ring for each mesh: its *sequence*,
-numbered from 1. An entry is a program's identity, never 0; the entry after the latest one is 0. A
-program enters when JAX's call has returned: beside the ring stands the one that JAX's Python code
-is about to launch.
-
-A sequence is written in blocks, each of which is made empty before it is begun.
+numbered from 1. An entry is a program's identity. JAX's C++ code tells of a launch afterwards; what
+JAX's Python code is about to launch is written beside the ring before, with its number.
 """
 
 from __future__ import annotations
@@ -22,9 +19,17 @@ if TYPE_CHECKING:
 #: Sequences in a file, and bits of a program's identity.
 MOST_SEQUENCES = 16
 IDENTITY_BITS = 30  # Python is fastest with such numbers
-#: Entries in a block, and entries of 4 bytes in each ring.
-BLOCK = 91
-ENTRIES = BLOCK * 180
+#: Entries of 4 bytes in each ring; the entry with number n is at (n - 1) & LAST.
+ENTRIES = 1 << 14
+LAST = ENTRIES - 1
+# Words of 8 bytes before a ring, of which four are used, and with the ring.
+_HEAD = 8
+_AREA = _HEAD + ENTRIES // 2
+FILE_BYTES = 8 * MOST_SEQUENCES * _AREA
+#: Indices of words in an area's head: the sequence's key, 0 if the area is unused; 1 if the order
+#: of programs says nothing; the number of entries; the program that is about to be launched, and
+#: above 32 bits its number in the sequence.
+KEY, HAS_NO_ORDER, COUNT, BEGUN = range(4)
 
 
 class Area:
@@ -36,24 +41,14 @@ class Area:
 
     Attributes:
         head: words; see `KEY`.
-        entries: the ring.
+        ring: the latest entries.
 
     """
 
     def __init__(self, words: memoryview, index: int) -> None:
         own = words[_AREA * index : _AREA * (index + 1)]
         self.head = own[:_HEAD]
-        self.entries = own[_HEAD:].cast("B").cast("I")
-
-
-# Words of an area's head, of which four are used: see `KEY` and the other indices.
-_HEAD = 8
-_AREA = _HEAD + ENTRIES // 2
-FILE_BYTES = 8 * MOST_SEQUENCES * _AREA
-#: Indices of words in an area's head: the key, 0 if the area is unused; 1 if the order of programs
-#: says nothing; the number of the last program before the latest block; the program that is about
-#: to be launched, else 0.
-KEY, HAS_NO_ORDER, BEFORE, BEGUN = range(4)
+        self.ring = own[_HEAD:].cast("B").cast("I")
 
 
 class Recording(HookMessage):
@@ -100,13 +95,15 @@ class ReplicatedPart(Nested):
 class ReplicatedParts(HookMessage):
     """Notice of the replicated arguments, or outputs, of which a process will report digests.
 
-    `processor` names what computes in this process: equal ones compute equal bits.
+    `processor` names what computes in this process: equal ones compute equal bits. `is_mapped` is
+    True if the program has a `shard_map`, whose function runs on each device by itself.
     """
 
     identity: int
     of_arguments: bool
     parts: tuple[ReplicatedPart, ...]
     processor: str
+    is_mapped: bool = False
 
 
 class NotComparing(HookMessage):
@@ -124,7 +121,7 @@ class Digests(Nested):
         number: number of the program in the sequence.
         identity: identity of the program.
         of_arguments: True for its arguments, False for its outputs.
-        values: digests of the parts in `ReplicatedParts`, 4 bytes each, in base64.
+        values: digests of the parts in the latest `ReplicatedParts`, 4 bytes each, in base64.
 
     """
 

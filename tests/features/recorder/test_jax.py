@@ -27,8 +27,10 @@ def test_no_healthy_program_is_accused(jobs: Jobs) -> None:
     ended = jobs.run("-n", 3, "-d", 1, "--verify-spmd", "-v", PROGRAMS / "healthy.py")
     assert ended.status == 0, ended.stderr
     assert ended.stdout.count("found the nan") == ended.stdout.count("end") == 3
-    for words in ("different", "of this mesh", "not compared", "does not record"):
-        assert words not in ended.report
+    # As the program's loader launches such a program, too, beside the main thread.
+    report = ended.report.replace("not compared: several threads", "")
+    for words in ("different", "of this mesh", "not compared", "does not"):
+        assert words not in report
 
 
 @pytest.mark.parametrize(("ranks", "program"), rows([
@@ -76,8 +78,8 @@ FAULTS = {
         r"rank 1 ran another jit\(train\) at .*; they differ at: rank 0: no callback · "
         rf"rank 1: a callback \(jax.debug.print or the like\) at {CALLBACK};"
     ),
-    "skip": rf"rank 1 skipped jit\(evaluate\) at {EVALUATE}, or repeated jit\(update\) at .*\(program 23 ",
-    "repeat": r"rank 1 .*repeated jit\(evaluate\) at faulty.py:\d+ \(program 24 of this mesh\)",
+    "skip": rf"rank 1 skipped jit\(evaluate\) at {EVALUATE}, or ran jit\(update\) at .* once more \(program 23 ",
+    "repeat": r"rank 1 .*ran jit\(evaluate\) at faulty.py:\d+ once more \(program 24 of this mesh\)",
     "order": r"rank 1 ran jit\(.lambda.?\) at faulty.py:\d+ where rank 0 ran .*: another order",
 }  # fmt: skip
 
@@ -151,9 +153,9 @@ REPLICAS = {
     "key": r"argument params\['key'\] of jit\(step\) .*\(program 1 ",
     **dict.fromkeys(("bfloat16", "float8_e4m3fn", "int4", "bool", "complex64"), f"{_SMALL} of "),
     "rate": r"output \[0\]\['b'\] and 1 more of jit\(train\) at replicas.py:\d+ \(program 4 ",
-    "bit": r"output \[0\]\['w'\] of jit\(step\) .*\(program 32 ",
+    "bit": rf"{_W} of jit\(step\) .*\(program 32 ",
     "donated": r"output \[0\]\['w'\] of jit\(step\) .*\(program 32 ",
-    "stale": r"output \[0\]\['b'\] of jit\(step\) .*\(program 32 ",
+    "stale": r"argument params\['b'\] of jit\(step\) .*\(program 32 ",
     "restored": rf"{_W} of jit\(evaluate\) at replicas.py:\d+ \(program 32 ",
 }
 

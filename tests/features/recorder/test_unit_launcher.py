@@ -134,15 +134,14 @@ def test_order_says_nothing_if_threads_launch_at_the_same_time() -> None:
     assert job.facts == []
 
 
-def test_rank_has_ended_when_its_last_programs_must_have_come() -> None:
+def test_rank_that_leaves_has_told_all_its_programs() -> None:
     job = Job(2)
     job.ran(0, "fuf")
     job.ran(1, "fu")
     say(job.state, 1, Leaving(), NOW)
     job.part.on_message(job.link(0), Recorded(()), NOW)
-    job.wait(1)
     assert job.facts == []
-    job.wait(4)
+    job.wait(1)
     assert job.facts == [ProgramsDiffer()]
 
 

@@ -7,8 +7,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from mcjax_launch.explain.differences import describe_values
-from mcjax_launch.features.recorder.hook.replicas import FIRST, ComparedProgram
+from mcjax_launch.explain.differences import advise_on_values, describe_values
+from mcjax_launch.features.recorder.hook.values import FIRST, ComparedProgram
 from mcjax_launch.journal.replicas import HeldPart
 from mcjax_launch.journal.sequences import MeshSequence, ProgramName, ProgramSequences
 
@@ -34,15 +34,15 @@ class Compared:
         self.sequences.compare((), 0.0, 0.0)
 
     def describe(self, rank: int, *parts: HeldPart, of_arguments: bool = False) -> None:
-        self.values.describe(rank, STEP, of_arguments, parts)
+        self.values.describe(rank, STEP, parts, of_arguments=of_arguments)
 
     def report(self, rank: int, *digests: int, number: int = 1, of_arguments: bool = False) -> None:
         program, found = (number, STEP), array("I", digests)
-        self.values.add(PLACE, rank, program, found, of_arguments=of_arguments, now=0.0)
+        self.values.add(PLACE, rank, program, found, of_arguments=of_arguments)
 
-    def compare(self, now: float = 0.0, *, is_over: bool = False) -> str:
+    def compare(self, now: float = 0.0, ended: tuple[int, ...] = ()) -> str:
         """Return the line on the first difference; "" if there is none."""
-        self.values.compare(self.sequences.meshes, now, is_over=is_over)
+        self.values.compare(self.sequences.meshes, ended, now)
         found = self.values.difference
         return "" if found is None else describe_values(self.sequences, found)
 
@@ -81,6 +81,7 @@ def test_only_the_same_part_of_an_array_is_compared() -> None:
     assert job.compare() == ""
     for rank in range(4):
         job.run(rank, 1)
+    for rank in range(4):
         job.report(rank, 9 if rank == 3 else rank % 2, number=2)
     assert job.compare().startswith("rank 3 holds other bits than rank 1 in part [1:2, :] of ")
 
@@ -106,19 +107,59 @@ def test_values_wait_until_the_programs_are_known_to_be_equal() -> None:
     assert "and 1 more of jit(step)" in job.compare(9.0)
 
 
-def test_ranks_that_report_nothing_are_waited_for_a_second() -> None:
-    job = Compared(3)
-    job.report(0, 1, 1)
+def test_values_are_compared_when_all_ranks_have_come_however_late() -> None:
+    """Else a healthy rank would be named."""
+    job = Compared(3, programs=1)
     job.report(1, 2, 1)
-    assert job.values.compare(job.sequences.meshes, 0.5, is_over=False) == 1.0
-    assert job.compare(1.0).startswith("rank 1 holds other bits than rank 0 in ")
+    job.report(2, 1, 1)
+    for number in range(2, 20):  # of these ranks
+        job.run(1, 1)
+        job.run(2, 1)
+        job.report(1, 2, 1, number=number)
+        job.report(2, 1, 1, number=number)
+    assert job.compare(9999.0) == ""
+    job.report(0, 1, 1)
+    assert job.compare(9999.0).startswith("rank 1 holds other bits than ranks 0,2 in output ['w']")
+
+
+def test_launches_that_only_some_ranks_compare_are_left_out() -> None:
+    """They are chosen by the time that each rank has."""
+    job = Compared(3, programs=3)
+    for rank, digest in ((0, 1), (1, 2)):
+        job.report(rank, digest, 1)
+    job.report(2, 1, 1, number=2)
+    assert job.compare() == ""
+    for rank, digest in ((0, 1), (1, 2)):
+        job.report(rank, digest, 1, number=2)
+    assert job.compare().endswith("of jit(step) at t.py:3 (program 2 of this mesh)")
 
 
 def test_ranks_that_have_ended_are_not_waited_for() -> None:
-    job = Compared(3)
-    job.report(0, 1, 1)
-    job.report(1, 2, 1)
-    assert job.compare(0.1, is_over=True).startswith("rank 1 holds other bits than rank 0 in ")
+    job = Compared(3, programs=1)
+    for rank, digest in ((0, 1), (1, 2)):
+        job.report(rank, digest, 1)
+    assert job.compare(0.0, ended=(2,)) == ""
+    assert job.values.count == 0
+
+
+def test_digests_are_kept_for_a_bounded_number_of_programs() -> None:
+    job = Compared(2, programs=1)
+    for number in range(1, 301):
+        job.report(0, 1, 1, number=number)
+    assert job.values.dropped == 44
+
+
+@pytest.mark.parametrize(
+    ("is_mapped", "words"), [(True, "check_vma=False"), (False, "numpy arrays")]
+)
+def test_output_that_differs_has_a_hint(is_mapped: bool, words: str) -> None:
+    job = Compared(2)
+    for rank in range(2):
+        job.values.describe(rank, STEP, [W], of_arguments=False, is_mapped=is_mapped)
+        job.report(rank, rank)
+    job.compare()
+    assert job.values.difference is not None
+    assert words in advise_on_values(job.values.difference)
 
 
 def test_values_of_other_processors_are_not_compared() -> None:
@@ -136,7 +177,7 @@ def test_values_behind_a_difference_of_programs_are_not_compared() -> None:
     job.mesh.add(0, 2, [6, 7, 8], 0, 0.0)
     job.mesh.add(1, 2, [7, 8, 9], 0, 0.0)
     job.sequences.compare((), 9.0, 0.0)
-    assert job.mesh.differences
+    assert job.mesh.difference is not None
     job.report(0, 1, 1)
     job.report(1, 2, 2)
     assert job.compare(9.0) == ""
@@ -148,7 +189,7 @@ def choose(
     """Return the numbers of the launches that are compared."""
     now, chosen = 0.0, list[int]()
     monkeypatch.setattr(time, "monotonic", lambda: now)
-    program = ComparedProgram(SimpleNamespace(), 1, ((), ()))  # type: ignore[arg-type]
+    program = ComparedProgram(SimpleNamespace(), SimpleNamespace())  # type: ignore[arg-type]
     for number in range(1, launches + 1):
         now += every_s
         program.left -= 1

@@ -12,8 +12,8 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-    from ....hook.spmd_program import SpanningProgram
     from .launches import Launches
+    from .programs import SpanningProgram
 
 
 class ProgramRecorder(RunRecorder):

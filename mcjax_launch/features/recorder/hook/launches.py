@@ -14,12 +14,11 @@ import copy
 import os
 import sys
 import threading
-import zlib
 
 from ....hook import executions, user_lines
-from ....hook.spmd_program import SpanningProgram, compute_fingerprint, find_first_line
-from ....wire.source_lines import PYTHON, find_owner, is_users
-from ..messages import IDENTITY_BITS
+from ....wire.source_lines import PYTHON, find_owner
+from ..messages import COUNT, LAST
+from .programs import SpanningProgram
 from .texts import ProgramTexts
 
 TYPE_CHECKING = False
@@ -29,8 +28,8 @@ if TYPE_CHECKING:
     from typing import Any
 
     from ....hook.agent_link import AgentLink
-    from .replicas import ComparedProgram, Replicas
     from .sequences import Mesh, Sequence, SequenceFile
+    from .values import ComparedProgram, Values
 
     PostHook = Callable[[Any, Any, Any, Any], object]
 
@@ -39,7 +38,6 @@ _WAITS_FOR_WORK = (
     *("/concurrent/futures/_base.py", "/concurrent/futures/thread.py", "/multiprocessing/pool.py"),
     *("/asyncio/base_events.py", "/socketserver.py"),
 )
-_MOST_IDENTITY = (1 << IDENTITY_BITS) - 1
 
 
 class _Launched:
@@ -83,6 +81,7 @@ class Launches:
         from jax._src import api, source_info_util, traceback_util
         from jax._src.array import ArrayImpl
         from jax._src.interpreters import pxla
+        from jax.errors import JaxRuntimeError
 
         own = Launches.__init__.__code__.co_filename
         source_info_util.register_exclusion(own)  # no operation is from these lines
@@ -91,15 +90,16 @@ class Launches:
         self._link = link
         self._texts = ProgramTexts(file.path)
         self._array, self._list_leaves = ArrayImpl, jax.tree_util.tree_leaves
-        self._replicas: Replicas | None = None
+        self._failed_launch: type[Exception] = JaxRuntimeError
+        self._values: Values | None = None
         if compares_values:
-            from .replicas import Replicas
+            from .values import Values
 
-            self._replicas = Replicas(link, self._list_leaves)
+            self._values = Values(link, self._list_leaves)
         # By the id of an executable: the program, if it spans processes.
         self._programs: dict[int, SpanningProgram] = {}
-        # By fingerprint; None if the processes exchange no data.
-        self._known: dict[str, _Launched | None] = {}
+        # By identity; None if the processes exchange no data.
+        self._known: dict[int, _Launched | None] = {}
         # By the id of a sharding that is a program's own, which is kept.
         self._by_sharding: dict[int, _Launched] = {}
         self._broken = False
@@ -122,8 +122,6 @@ class Launches:
         self._programs.clear()
         self._by_sharding.clear()
         self._broken = True
-        if self._replicas is not None:
-            self._replicas.pending.clear()
 
     # --- compiling ---
 
@@ -137,9 +135,10 @@ class Launches:
         if len(processes) < 2 or backend.process_index() not in processes:
             return None
         try:
-            known = compute_fingerprint(computation, devices)
             of_all = len(devices) == backend.device_count()
-            return SpanningProgram(computation, known, str(backend.platform), devices, of_all)
+            program = SpanningProgram(computation, str(backend.platform), devices, of_all=of_all)
+            self._texts.keep(program.identity, program.read_text())
+            return program
         except Exception as error:
             self._give_up(error)
             return None
@@ -166,55 +165,49 @@ class Launches:
 
     def _launch(self, program: SpanningProgram, real: Any, execution: Any, args: Any) -> Any:
         """Launch a program that spans processes, and record it if these exchange data."""
-        launched = self._find_launched(program, execution, args)
+        launched = self._find_launched(program, execution)
         if launched is None:
             return real(execution, *args)
-        compared = launched.compared
+        compared, sequence = launched.compared, launched.sequence
         if compared is not None:
-            compared.before_launch(launched.sequence, execution, args)
-        launched.sequence.set_begun(launched.identity)
+            compared.before_launch(sequence, execution, args)
+        sequence.begin(launched.identity)
         try:
             out = real(execution, *args)
         except FloatingPointError:  # jax_debug_nans has found it in the results
             self._record(launched)
             raise
-        finally:
-            launched.sequence.set_begun(0)
+        except self._failed_launch:  # other processes may have launched it, too
+            raise
+        except Exception:  # nothing was launched
+            sequence.take_back()
+            raise
         self._record(launched)
         if compared is not None:
-            compared.on_launch(launched.sequence, out)
+            compared.after_launch(sequence, out)
         return out
 
-    def _find_launched(
-        self, program: SpanningProgram, execution: Any, args: Any
-    ) -> _Launched | None:
+    def _find_launched(self, program: SpanningProgram, execution: Any) -> _Launched | None:
         """Return what is recorded of a program; None if its processes exchange no data."""
-        fingerprint = program.fingerprint
-        if fingerprint not in self._known:
+        identity = program.identity
+        if identity not in self._known:
             try:
-                self._known[fingerprint] = self._examine(program, execution, args)
+                self._known[identity] = self._examine(program, execution)
             except Exception as error:
-                self._known[fingerprint] = None
+                self._known[identity] = None
                 self._give_up(error)
-        program.forget_code()
-        return self._known[fingerprint]
+        return self._known[identity]
 
-    def _examine(self, program: SpanningProgram, execution: Any, args: Any) -> _Launched | None:
+    def _examine(self, program: SpanningProgram, execution: Any) -> _Launched | None:
         if not program.exchanges_data(execution.xla_executable):
             return None
-        identity = zlib.crc32(program.fingerprint.encode()) & _MOST_IDENTITY or 1
-        text = program.format_text()
-        where = user_lines.find_current_line()
-        if not is_users(where):  # a thread that calls nothing else
-            where = find_first_line(text)
-        message = program.make_message(identity, args, where)
-        mesh = message.platform, message.processes, message.devices
-        launched = _Launched(identity, mesh, self._file.get_sequence(mesh))
-        if self._replicas is not None:
-            from .replicas import ComparedProgram
+        message = program.make_message(user_lines.find_current_line())
+        mesh = program.mesh
+        launched = _Launched(program.identity, mesh, self._file.get_sequence(mesh))
+        if self._values is not None:
+            from .values import ComparedProgram
 
-            launched.compared = ComparedProgram(self._replicas, identity, program.list_names())
-        self._texts.keep(identity, text)
+            launched.compared = ComparedProgram(self._values, program)
         self._link.send(message)
         return launched
 
@@ -235,7 +228,7 @@ class Launches:
             out = list(fields[shardings])
             if out:
                 program = programs.get(id(fields[executable]))
-                launched = None if program is None else known.get(program.fingerprint)
+                launched = None if program is None else known.get(program.identity)
                 out[0] = self._mark(out[0], launched)
             return real(*fields[:shardings], out, *fields[shardings + 1 :])
 
@@ -263,18 +256,20 @@ class Launches:
         array, find, find_in = self._array, self._by_sharding.get, self._find_in
         get_ident, change_thread = threading.get_ident, _change_thread
 
-        def on_hit(_function: Any, _args: Any, _kwargs: Any, out: Any) -> None:
+        def on_hit(_function: Any, args: Any, kwargs: Any, out: Any) -> None:
             launched = find(id(out.sharding)) if out.__class__ is array else find_in(out)
             if launched is not None:
                 sequence = launched.sequence
                 if get_ident() != sequence.thread:
                     change_thread(sequence)
-                try:
-                    sequence.ring[next(sequence.positions)] = launched.identity
-                except StopIteration:
-                    sequence.begin_block(launched.identity)
+                head = sequence.head
+                count = head[COUNT]
+                sequence.ring[count & LAST] = launched.identity
+                head[COUNT] = count + 1
                 if (compared := launched.compared) is not None:
-                    compared.on_launch(sequence, out)
+                    compared.left -= 1
+                    if not compared.left:
+                        compared.compare(sequence, args, kwargs, out)
 
         return on_hit
 

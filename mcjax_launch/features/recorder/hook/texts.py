@@ -7,7 +7,7 @@ import zlib
 from collections import deque
 
 # The latest programs that are kept, and bytes of all files together.
-_MOST, _MOST_BYTES = 64, 1 << 25
+_MOST, _MOST_BYTES = 256, 1 << 25
 
 
 class ProgramTexts:
@@ -24,9 +24,11 @@ class ProgramTexts:
 
     def keep(self, identity: int, text: str) -> None:
         """Keep the text of a program, if it can be written; remove the oldest texts."""
+        path = f"{self._begin}.{identity}"
+        if any(kept == path for kept, _ in self._kept):
+            return
         try:
             packed = zlib.compress(text.encode(), 1)
-            path = f"{self._begin}.{identity}"
             with open(path, "wb") as file:
                 file.write(packed)
         except OSError:

@@ -1,0 +1,276 @@
+"""Digests of arrays that several processes hold: arguments and outputs of programs that span them.
+
+At a launch that is compared, a process waits for its own arrays and computes a digest of each. No
+array is kept, neither the program's nor a digest.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import time
+from array import array
+from binascii import b2a_base64
+
+from ..messages import ComputedDigests, Digests, NotComparing, ReplicatedPart, ReplicatedParts
+from .digests import compile_digest, get_type
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from typing import Any
+
+    from ....hook.agent_link import AgentLink
+    from .programs import SpanningProgram
+    from .sequences import Sequence as Sequence_
+
+    #: Number of an array among arguments or outputs, its name, and the array.
+    Named = tuple[int, str, Any]
+
+#: Launches of a program that are all compared.
+FIRST = 20
+# Later ones are at least so many seconds apart, and so many times as long as all comparisons take.
+_EVERY_S, _TIMES = 1.0, 100
+# Digests that are computed at a time: a CPU device accepts 32 programs that wait for arrays, and
+# with JAX before 0.9 ranks hang when it has more.
+_AT_A_TIME = 16
+# Characters of the reason why values are not compared.
+_MOST_REASON = 200
+
+
+class Values:
+    """Reporter of digests of what this process has in common with others.
+
+    Args:
+        link: the link to the agent.
+        list_leaves: JAX's `tree_leaves`.
+
+    Attributes:
+        programs: number of programs that are compared.
+
+    """
+
+    def __init__(self, link: AgentLink, list_leaves: Callable[[Any], list[Any]]) -> None:
+        self.link = link
+        self.list_leaves = list_leaves
+        self.programs = 0
+        self._executables: dict[Any, Any] = {}  # by shape, type and device
+        self._shared: dict[Any, list[tuple[int, str]]] = {}  # by sharding and shape
+        self._described: dict[tuple[int, bool], tuple[ReplicatedPart, ...]] = {}
+        self._processor = ""
+
+    def report(
+        self,
+        sequence: Sequence_,
+        number: int,
+        program: SpanningProgram,
+        arrays: Iterable[Named],
+        *,
+        of_arguments: bool,
+    ) -> None:
+        """Report the digests of what a launch takes, or has made, that other processes hold too."""
+        parts, shards = [], []
+        for index, name, value in arrays:
+            for shard, part in self._find_shared(value):
+                parts.append(ReplicatedPart(index, name, part))
+                shards.append(shard)
+        if not parts:
+            return
+        place = program.identity, of_arguments
+        described = tuple(parts)
+        if self._described.get(place) != described:
+            self._described[place] = described
+            self.programs = len({identity for identity, _ in self._described})
+            self._processor = self._processor or _find_processor()
+            self.link.send(ReplicatedParts(*place, described, self._processor, program.is_mapped))
+        words = b2a_base64(self._compute(shards).tobytes(), newline=False).decode()
+        self.link.send(ComputedDigests(Digests(sequence.key, number, *place, words)))
+
+    def _find_shared(self, value: Any) -> Iterator[tuple[Any, str]]:
+        """Yield the parts of an array that this process and others hold: shard and part."""
+        value = getattr(value, "_base_array", value)  # of a key
+        sharding = getattr(value, "sharding", None)
+        if sharding is None or sharding.is_fully_addressable or not value.size:
+            return
+        if value.is_deleted():  # the program has consumed it
+            return
+        place = sharding, value.shape
+        if place not in self._shared:
+            self._shared[place] = _list_shared(value, sharding)
+        for shard, part in self._shared[place]:
+            yield value._arrays[shard], part
+
+    def _compute(self, shards: Sequence[Any]) -> array[int]:
+        """Return the digests of shards."""
+        import jax
+        import numpy as np
+
+        words = array("I")
+        with jax.transfer_guard_device_to_host("allow"):
+            for begin in range(0, len(shards), _AT_A_TIME):
+                begun = [
+                    self._get_executable(shard).execute_sharded([shard])
+                    for shard in shards[begin : begin + _AT_A_TIME]
+                ]
+                for results in begun:
+                    [[digest]] = results.disassemble_into_single_device_arrays()
+                    words.append(int(np.asarray(digest)))
+        return words
+
+    def _get_executable(self, shard: Any) -> Any:
+        [device] = shard.devices()
+        place = shard.shape, shard.dtype, device
+        if place not in self._executables:
+            self._executables[place] = compile_digest(shard.shape, get_type(shard.dtype), device)
+        return self._executables[place]
+
+
+def _list_shared(value: Any, sharding: Any) -> list[tuple[int, str]]:
+    """Return each part that this process and others hold: its first shard here, and the part.
+
+    Of an array in another memory than the devices' own, nothing is compared.
+    """
+    default = str(next(iter(sharding.addressable_devices)).default_memory().kind)
+    if sharding.memory_kind not in (None, default):
+        return []
+    if sharding.is_fully_replicated:
+        return [(0, "")]
+    size = math.prod(sharding.shard_shape(value.shape))
+    if size * len(sharding.device_set) == value.size:
+        return []  # each device has a part of its own
+    places = {next(iter(shard.devices())): n for n, shard in enumerate(value._arrays)}
+    owners: dict[str, set[int]] = {}
+    first: dict[str, int] = {}
+    for device, slices in sharding.devices_indices_map(value.shape).items():
+        part = _format_part(slices)
+        owners.setdefault(part, set()).add(device.process_index)
+        if device in places:
+            first.setdefault(part, places[device])
+    return [(place, part) for part, place in first.items() if len(owners[part]) > 1]
+
+
+def _format_part(slices: Sequence[slice]) -> str:
+    bounds = ("" if each == slice(None) else (each.start or 0, each.stop) for each in slices)
+    return f"[{', '.join(':'.join(map(str, each)) or ':' for each in bounds)}]"
+
+
+class ComparedProgram:
+    """Program whose arguments and outputs are compared at some launches.
+
+    Args:
+        values: the reporter.
+        program: the program.
+
+    Attributes:
+        left: number of launches up to the next one that is compared; below 0 for none.
+
+    """
+
+    __slots__ = ("_arguments", "_compared_at", "_program", "_ran", "_spent_s", "_stride", "_until",
+                 "_values", "left")  # fmt: skip
+
+    def __init__(self, values: Values, program: SpanningProgram) -> None:
+        self._values = values
+        self._program = program
+        # Of each array among the arguments, its number and name; None if the program ignores it.
+        self._arguments: list[tuple[int, str] | None] = []
+        self.begin_anew()
+
+    def begin_anew(self) -> None:
+        """Compare the first launches, also if there have been some."""
+        self.left = self._stride = self._until = 1
+        self._ran, self._compared_at, self._spent_s = 0, 0.0, 0.0
+
+    def before_launch(self, sequence: Sequence_, execution: Any, args: Sequence[Any]) -> None:
+        """Compare the arguments, which the launch may consume, if it is time."""
+        if self.left != 1:
+            return
+        names, kept = iter(self._program.names[0]), execution.kept_var_idx
+        named = [(n, next(names, f"[{n}]")) if n in kept else None for n in range(len(args))]
+        self._arguments = [name for name, arg in zip(named, args) if hasattr(arg, "sharding")]
+        self._report(sequence, sequence.count + 1, args, of_arguments=True)
+
+    def after_launch(self, sequence: Sequence_, out: Any) -> None:
+        """Compare the outputs of a launch by JAX's Python code, if it is time."""
+        self.left -= 1
+        if not self.left:
+            self._finish(sequence, out)
+
+    def compare(self, sequence: Sequence_, args: Any, kwargs: Any, out: Any) -> None:
+        """Compare the arguments and outputs of a launch by JAX's C++ code."""
+        self._report(sequence, sequence.count, (args, kwargs), of_arguments=True)
+        self._finish(sequence, out)
+
+    def _finish(self, sequence: Sequence_, out: Any) -> None:
+        self._report(sequence, sequence.count, out, of_arguments=False)
+        if self.left == 0:
+            self.choose_next(self._spent_s, self._values.programs)
+        self._spent_s = 0.0
+
+    def _report(self, sequence: Sequence_, number: int, values: Any, *, of_arguments: bool) -> None:
+        if self.left < 0 or not sequence.key:
+            return
+        began = time.perf_counter()
+        try:
+            leaves = self._values.list_leaves(values)
+            named = self._name_arguments(leaves) if of_arguments else self._name_outputs(leaves)
+            self._values.report(sequence, number, self._program, named, of_arguments=of_arguments)
+        except Exception as error:
+            self.left = -1
+            reason = f"{type(error).__name__}: {error}"[:_MOST_REASON]
+            self._values.link.send(NotComparing(self._program.identity, reason))
+        self._spent_s += time.perf_counter() - began
+
+    def _name_arguments(self, leaves: Sequence[Any]) -> Iterator[Named]:
+        """Yield the arrays among a launch's arguments, as they are numbered in the first launch."""
+        arrays = [leaf for leaf in leaves if hasattr(leaf, "sharding")]
+        if len(arrays) == len(self._arguments):
+            for place, value in zip(self._arguments, arrays):
+                if place is not None:
+                    yield *place, value
+
+    def _name_outputs(self, leaves: Sequence[Any]) -> Iterator[Named]:
+        names = self._program.names[1]
+        for index, value in enumerate(leaves):
+            yield index, names[index] if index < len(names) else f"[{index}]", value
+
+    def choose_next(self, cost_s: float, programs: int) -> None:
+        """Choose the launch that is compared next.
+
+        After the first ones it is the next multiple of a power of two, which follows the time. So
+        ranks whose times differ choose the same launches, or one of them every other of them.
+
+        Args:
+            cost_s: seconds that this comparison has taken.
+            programs: number of programs that are compared.
+
+        """
+        now = time.monotonic()
+        self._ran += self._until
+        if self._ran >= FIRST:
+            elapsed_s = now - self._compared_at
+            wanted_s = max(_EVERY_S, _TIMES * cost_s * programs)
+            if elapsed_s < wanted_s:
+                self._stride *= 2
+            elif elapsed_s > 4 * wanted_s and self._stride > 1:
+                self._stride //= 2
+        self._compared_at = now
+        self.left = self._until = self._stride - self._ran % self._stride
+
+
+def _find_processor() -> str:
+    """Return what computes in this process: equal ones compute equal bits."""
+    import jax
+
+    device = jax.local_devices()[0]
+    if device.platform != "cpu":
+        return str(device.device_kind)
+    try:
+        with open("/proc/cpuinfo") as file:
+            name = next(line.partition(":")[2].strip() for line in file if "model name" in line)
+    except (OSError, StopIteration):
+        import platform
+
+        name = platform.machine()
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    return f"{name}, {cores} cores"
