@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+
 from mcjax_launch.explain.program_code import find_code_differences, parse_code
 from mcjax_launch.journal.replicas import ValueDifference
 from mcjax_launch.journal.sequences import (
@@ -27,7 +29,7 @@ def describe_differences(sequences: ProgramSequences) -> list[str]:
     return [
         line
         for difference in sequences.differences
-        for line in (*describe(sequences, difference), *describe_code(sequences, difference))
+        for line in (*describe(sequences, difference), *describe_other_code(sequences, difference))
     ]
 
 
@@ -40,24 +42,49 @@ def describe(sequences: ProgramSequences, difference: Difference) -> list[str]:
     ]
 
 
-def describe_code(sequences: ProgramSequences, difference: Difference) -> list[str]:
-    """Return lines on how the code of programs differs, as far as it is known."""
-    programs = {
-        identity: (format_ranks(ranks), parse_code(text))
-        for identity, ranks in difference.other_code.items()
+def describe_other_code(sequences: ProgramSequences, difference: Difference) -> list[str]:
+    """Return lines on how the code of programs at a difference differs, as far as it is known."""
+    return describe_code(sequences, difference.other_code)
+
+
+def describe_code(sequences: ProgramSequences, ranks: Mapping[int, Sequence[int]]) -> list[str]:
+    """Return lines on how the code of programs differs from the first one's, as far as it is known.
+
+    Args:
+        sequences: knows the code.
+        ranks: the ranks of each program, by its identity.
+
+    """
+    programs = [
+        (format_ranks(ranks[identity]), parse_code(text))
+        for identity in ranks
         if (text := sequences.texts.get(identity))
-    }
-    usual = programs.pop(difference.identity, None)
-    if usual is None:
-        return []
-    lines: dict[tuple[str, str], list[str]] = {}
-    for ranks, code in programs.values():
-        for what, ours, theirs in find_code_differences(usual[1], code):
-            lines.setdefault((what, ours), []).append(f"{ranks}: {theirs}")
-    return [
-        f"{what or 'they differ at'}: {usual[0]}: {ours} · {' · '.join(others)}"
-        for (what, ours), others in lines.items()
     ]
+    if not programs or next(iter(ranks)) not in sequences.texts:
+        return []
+    usual, *others = programs
+    lines: dict[tuple[str, str], list[str]] = {}
+    for who, code in others:
+        for what, ours, theirs in find_code_differences(usual[1], code):
+            lines.setdefault((what, ours), []).append(f"{who}: {theirs}")
+    return [
+        f"{what or 'they differ at'}: {usual[0]}: {ours} · {' · '.join(found)}"
+        for (what, ours), found in lines.items()
+    ]
+
+
+def describe_compilations(sequences: ProgramSequences) -> str:
+    """Return words on ranks that compile another program than others; "" if none do."""
+    apart = sequences.find_compiled_apart()
+    if not apart:
+        return ""
+    (first, usual), *others = sorted(apart.items(), key=lambda each: (-len(each[1]), each[1]))
+    ranks = [rank for _, own in others for rank in own]
+    verb = "compiles" if len(ranks) == 1 else "compile"
+    line = (
+        f"{format_ranks(ranks)} {verb} another {sequences.names[first]} than {format_ranks(usual)}"
+    )
+    return "; ".join((line, *describe_code(sequences, {first: usual, **dict(others)})))
 
 
 def describe_values(sequences: ProgramSequences, difference: ValueDifference) -> str:

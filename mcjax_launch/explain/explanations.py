@@ -124,7 +124,8 @@ class Explanations(LauncherPart):
         if state.ending or state.activity.active_at > self._looked_at:
             return
         picture = self._record_picture(stacks)
-        if picture.is_one_place or picture.key in self._told:
+        is_usual = picture.is_one_place and not state.compiles_apart
+        if is_usual or picture.key in self._told:
             return
         self._told.add(picture.key)
         found = apply_rules(View(state, now, late=picture.late), Moment.HANG)

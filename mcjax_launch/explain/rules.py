@@ -740,10 +740,10 @@ def different_collectives(view: View) -> Iterator[Finding]:
     if first is None or not ran_other_collective(first):
         return
     if (sequences := view.state.sequences) is not None and (known := sequences.conclude()):
-        from mcjax_launch.explain.differences import describe, describe_code
+        from mcjax_launch.explain.differences import describe, describe_other_code
 
         for difference in known:
-            code = describe_code(sequences, difference)
+            code = describe_other_code(sequences, difference)
             words = "; ".join((*describe(sequences, difference), *code))
             yield Finding(f"the ranks ran different collectives: {words}")
         return
@@ -987,12 +987,12 @@ def other_sequence(view: View) -> Iterator[Finding]:
     sequences = view.state.sequences
     if sequences is None or not sequences.differences:
         return
-    from mcjax_launch.explain.differences import describe, describe_code, find_cure
+    from mcjax_launch.explain.differences import describe, describe_other_code, find_cure
 
     for difference in sequences.differences:
         ranks = tuple(rank for found in difference.deviations for rank in found.ranks)
         cure = find_cure(difference, _SAME_ORDER)
-        code = describe_code(sequences, difference)
+        code = describe_other_code(sequences, difference)
         for line, found in zip(describe(sequences, difference), difference.deviations, strict=True):
             if line not in view.said:
                 is_certain = not found.identity and _may_wait(view, difference)
@@ -1002,6 +1002,17 @@ def other_sequence(view: View) -> Iterator[Finding]:
                 words = "; ".join((line, *code, follows))
                 yield Finding(words, ranks, cure, is_urgent=True, is_certain=is_certain)
                 code = []
+
+
+@after(HANG, LIMIT)
+def other_compilation(view: View) -> Iterator[Finding]:
+    """Find ranks that compile another program of a name than others, while nothing moves."""
+    sequences = view.state.sequences
+    if sequences is not None and sequences.find_compiled_apart():
+        from mcjax_launch.explain.differences import describe_compilations
+
+        words = describe_compilations(sequences)
+        yield Finding(f"{words}; where compilation waits for other ranks, it never ends")
 
 
 def _may_wait(view: View, difference: Difference) -> bool:

@@ -107,7 +107,7 @@ class _Report(Value):
 _Place = tuple[int, int]
 
 
-class _Waiting:
+class _WaitingDigests:
     """Digests of a mesh that wait for other ranks.
 
     Attributes:
@@ -140,7 +140,7 @@ class ReplicaValues:
         self.count = self.dropped = 0
         # By rank, program, and whether they are arguments.
         self._described: dict[tuple[int, int, bool], _Described] = {}
-        self._waiting: dict[tuple[int, int], _Waiting] = {}  # by mesh
+        self._waiting: dict[tuple[int, int], _WaitingDigests] = {}  # by mesh
 
     def describe(
         self,
@@ -168,7 +168,7 @@ class ReplicaValues:
         described = self._described.get((rank, identity, of_arguments))
         if described is None or len(described.parts) != len(digests):
             return
-        waiting = self._waiting.setdefault(mesh, _Waiting())
+        waiting = self._waiting.setdefault(mesh, _WaitingDigests())
         place = number, int(not of_arguments)
         waiting.reached[rank] = place
         waiting.reports.setdefault(place, {})[rank] = _Report(identity, described, digests)

@@ -396,6 +396,23 @@ class ProgramSequences:
         found = (mesh.find_gap(self.names) for mesh in self.meshes.values())
         return [gap for gap in found if gap is not None]
 
+    def find_compiled_apart(self) -> dict[int, tuple[int, ...]]:
+        """Return ranks by the program that they compile or have begun, if one name has several.
+
+        Returns:
+            the ranks of each program of such a name, by identity; {} if no rank compiles one.
+
+        """
+        meshes = self.meshes.values()
+        begun = {rank: own.begun for mesh in meshes for rank, own in mesh.by_rank.items()}
+        groups: dict[int, list[int]] = {}
+        for rank, identity in sorted({**begun, **self.compiling}.items()):
+            if identity:
+                groups.setdefault(identity, []).append(rank)
+        names = Counter(self.names[identity] for identity in groups)
+        apart = {n: tuple(ranks) for n, ranks in groups.items() if names[self.names[n]] > 1}
+        return apart if not apart.keys().isdisjoint(self.compiling.values()) else {}
+
     def count(self, rank: int) -> int:
         """Return the number of programs that a rank has launched, over all meshes."""
         return sum(

@@ -22,7 +22,7 @@ PLACES = {
     "agent/system/out_of_memory.py",
     "features/preload/agent/import_server.py",
     "features/preview/hook/service.py",
-    "features/recorder/hook/replicas.py",
+    "features/recorder/hook/values.py",
     "hook/stack_answers.py",
     "features/preload/hook/__init__.py",
     "features/preload/hook/forked_rank.py",

@@ -8,7 +8,6 @@ import time
 import zlib
 from array import array
 from binascii import b2a_base64
-from itertools import islice
 
 from ...agent.part import AgentPart
 from .messages import (
@@ -42,8 +41,6 @@ if TYPE_CHECKING:
 #: Seconds between two reports; less if more programs would come than these, but not less than so.
 EVERY_S = 0.5
 _MOST_PROGRAMS, _LEAST_S = ENTRIES // 4, 0.1
-# Programs of a rank that not all ranks of this host have run, of which the text is sent unasked.
-_MOST_TEXTS = 2
 
 
 class SequenceReader:
@@ -88,7 +85,6 @@ class _Process:
     Args:
         rank, number: the rank, and the number.
         path: path of the file.
-        ran: identities of all programs that the rank has run, in order; new ones are added.
 
     Attributes:
         most: number of programs that were read last in the sequence with most.
@@ -98,10 +94,9 @@ class _Process:
 
     most = known = 0
 
-    def __init__(self, rank: int, number: int, path: str, ran: dict[int, None]) -> None:
+    def __init__(self, rank: int, number: int, path: str) -> None:
         self.rank = rank
         self.number = number
-        self._ran = ran
         with open(path, "rb") as file:
             shared = mmap.mmap(file.fileno(), FILE_BYTES, access=mmap.ACCESS_READ)
         words = memoryview(shared).cast("Q")
@@ -115,7 +110,6 @@ class _Process:
             if (new := reader.read()) is not None:
                 first, programs, begun = new
                 self.most = max(self.most, len(programs))
-                self._ran.update(dict.fromkeys(programs))
                 text = b2a_base64(zlib.compress(programs.tobytes(), 1), newline=False).decode()
                 place = self.rank, self.number, head[KEY]
                 found.append(Entries(*place, first, text, begun, not head[HAS_NO_ORDER]))
@@ -129,26 +123,20 @@ class RecordReports(AgentPart):
         super().__init__(agent)
         self._processes: dict[int, _Process] = {}  # by pid
         self._paths: dict[int, list[str]] = {}  # of the files of each rank's processes
-        self._ran: dict[int, dict[int, None]] = {}  # identities of each rank's programs
         self.deadline: float | None = None
         self._reported_at = time.monotonic()
         agent.timers.append(self)
 
     def on_message(self, message: Message | Raw) -> None:
-        """Tell the launcher the text of a program."""
+        """Tell the launcher the text of a program, if its rank is on this host."""
         assert isinstance(message, AskText)
-        self._send_text(message.rank, message.identity)
-
-    def _send_text(self, rank: int, identity: int) -> None:
-        paths = (f"{path}.{identity}" for path in self._paths.get(rank, ()))
-        path = next(filter(os.path.exists, paths), os.devnull)
-        try:
-            with open(path, "rb") as file:
-                packed = file.read()
-        except OSError:
-            packed = b""
-        text = b2a_base64(packed, newline=False).decode()
-        self.agent.link.send(ProgramText(rank, identity, text))
+        for path in self._paths.get(message.rank, ()):
+            try:
+                with open(f"{path}.{message.identity}", "rb") as file:
+                    text = b2a_base64(file.read(), newline=False).decode()
+            except OSError:  # another process of the rank has it
+                continue
+            self.agent.link.send(ProgramText(message.rank, message.identity, text))
 
     def on_hook_message(self, hook: HookConnection, said: FromHook) -> None:
         """Begin to read a process's file, or pass on what the launcher must know."""
@@ -167,8 +155,7 @@ class RecordReports(AgentPart):
         path = os.path.join(self.agent.folder, os.path.basename(path))
         paths = self._paths.setdefault(hook.rank, [])
         try:
-            ran = self._ran.setdefault(hook.rank, {})
-            self._processes[hook.pid] = _Process(hook.rank, len(paths), path, ran)
+            self._processes[hook.pid] = _Process(hook.rank, len(paths), path)
             paths.append(path)
             os.unlink(path)
         except (OSError, ValueError):  # a program has sent nonsense
@@ -188,18 +175,8 @@ class RecordReports(AgentPart):
         self._report([each for each in self._processes.values() if each.rank == rank])
 
     def on_rank_end(self, rank: int) -> None:
-        """Report the last entries, and programs' texts when nobody else is left to be asked."""
+        """Report the last entries of a rank's processes, before its end is reported."""
         self.on_leaving(rank)
-        if set(self.agent.pids.values()) == {rank}:
-            self._send_unshared_texts()
-
-    def _send_unshared_texts(self) -> None:
-        """Send the texts of programs that not all ranks ran: after the last rank none is asked."""
-        others = self._ran.values()
-        for rank, ran in self._ran.items():
-            unshared = (each for each in ran if any(each not in all_of for all_of in others))
-            for identity in islice(unshared, _MOST_TEXTS):
-                self._send_text(rank, identity)
 
     def expire(self, now: float) -> None:
         """Report what is new, if it is time."""

@@ -56,7 +56,6 @@ class SequenceComparison(LauncherPart):
         self._sequences = ProgramSequences(ends_job=launcher.job.verify_spmd)
         self._state.sequences = self._sequences
         self._meshes: dict[int, RecordedSequence] = {}  # by key
-        self._links: dict[int, AgentConnection] = {}  # by rank
         self._unseen: dict[int, str] = {}  # why a rank's programs are not known
         self._said: set[str] = set()
         self._told = 0  # differences
@@ -88,7 +87,6 @@ class SequenceComparison(LauncherPart):
                 self.launcher.console.show_detail(self._unseen[rank])
             case FromHook(rank=rank, message=RecordedSequence() as sequence):
                 self._meshes[sequence.key] = sequence
-                self._links[rank] = link
                 if not sequence.is_recorded:
                     self._unseen[rank] = f"rank {rank} runs programs over too many meshes"
             case FromHook(rank=rank, message=ReplicatedParts() as held):
@@ -103,7 +101,6 @@ class SequenceComparison(LauncherPart):
                 self._sequences.texts[identity] = _decompress(text).decode("utf-8", "replace")
             case Recorded(sequences):
                 for entries in sequences:
-                    self._links[entries.rank] = link
                     self._record(entries, now)
                 self._report_counts(now)
         self._look(now)
@@ -118,13 +115,16 @@ class SequenceComparison(LauncherPart):
         match told.message:
             case Compiling(name, where, identity=identity) if identity:
                 compiling[rank] = identity
-                self._ask_alike(ProgramName(format_title(name), where), rank, identity, at)
+                self._record_name(rank, identity, name, where, at)
             case Compiled():
                 compiling.pop(rank, None)
             case Program(name, identity, where=where):
-                named = ProgramName(format_title(name), where)
-                self._sequences.names.record(identity, named)
-                self._ask_alike(named, rank, identity, at)
+                self._record_name(rank, identity, name, where, at)
+
+    def _record_name(self, rank: int, identity: int, name: str, where: str, now: float) -> None:
+        named = ProgramName(format_title(name), where)
+        self._sequences.names.record(identity, named)
+        self._ask_alike(named, rank, identity, now)
 
     def expire(self, now: float) -> None:
         """Look for differences, if it is time."""
@@ -240,12 +240,13 @@ class SequenceComparison(LauncherPart):
         """
         until = now
         for identity, ranks in programs.items():
-            link = self._links.get(ranks[0])
-            if identity and link is not None and identity not in self._asked:
+            if not identity or identity in self._sequences.texts:
+                continue
+            if identity not in self._asked:
                 self._asked[identity] = now
-                link.send(AskText(ranks[0], identity))
-            if identity in self._asked and identity not in self._sequences.texts:
-                until = max(until, self._asked[identity] + _TEXT_S)
+                for link in self.launcher.links:
+                    link.send(AskText(ranks[0], identity))
+            until = max(until, self._asked[identity] + _TEXT_S)
         return until
 
     def _ask_alike(self, name: ProgramName, rank: int, identity: int, now: float) -> None:

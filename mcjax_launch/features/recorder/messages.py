@@ -193,7 +193,7 @@ class AskText(ToAgent):
 
 
 class ProgramText(ToLauncher):
-    """Answer to AskText: the program's StableHLO, compressed, in base64; "" if it is not kept."""
+    """Answer to AskText, if the text is kept: the program's StableHLO, compressed, in base64."""
 
     rank: int
     identity: int

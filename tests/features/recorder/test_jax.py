@@ -162,6 +162,22 @@ def test_difference_in_which_a_collective_fails_at_once_is_named(
     assert "hint" not in ended.report
 
 
+def test_other_program_whose_compilation_waits_for_other_ranks_is_shown(
+    jobs: Jobs, tmp_path: Path
+) -> None:
+    """As on GPUs: rank 1 waits for what rank 0 compiles, which is another program."""
+    (tmp_path / "at_once.py").write_text(AT_ONCE)
+    env = {"JAX_SHARE_BINARY_BETWEEN_HOSTS": "1", "MCJAX_TEST_TIME_SCALE": "0.1"}
+    how = {"cwd": tmp_path, "stderr": STDOUT, "env": env}
+    options = ("-x", "JAX_SHARE_BINARY_BETWEEN_HOSTS", "--compile-once", "off")
+    running = jobs.start("-n", 2, "-d", 1, *options, "at_once.py", **how)  # type: ignore[arg-type]
+    text = running.read_until("where compilation waits for other ranks, it never ends\n")
+    running.kill_now()
+    running.finish()
+    said = r"rank 1 compiles another jit\(.lambda.?\) at at_once.py:9 than rank 0; they differ at: rank 0: "
+    assert re.search(said, text), text
+
+
 HANGING = (PROGRAMS / "hanging.py").read_text().splitlines()
 SHIFT, END = (
     f"hanging.py:{next(n for n, line in enumerate(HANGING, 1) if code in line)}"

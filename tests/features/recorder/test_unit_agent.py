@@ -18,6 +18,7 @@ from mcjax_launch.features.recorder.messages import (
     HAS_NO_ORDER,
     MOST_SEQUENCES,
     Area,
+    AskText,
     ProgramText,
     Recorded,
     RecordedSequence,
@@ -207,35 +208,23 @@ def test_each_mesh_has_a_sequence_as_long_as_there_is_room(tmp_path: Path) -> No
         sequence.record(5)
 
 
-def test_texts_that_ranks_do_not_share_are_sent_before_the_last_rank_ends(tmp_path: Path) -> None:
-    """Then nothing answers questions any more."""
+def test_text_of_a_program_is_told_by_the_host_that_has_its_rank(tmp_path: Path) -> None:
     sent: list[Any] = []
-    ranks: Any = SimpleNamespace(
-        timers=[], link=SimpleNamespace(send=sent.append), folder=str(tmp_path), pids={10: 0, 11: 1}
+    agent: Any = SimpleNamespace(
+        timers=[], link=SimpleNamespace(send=sent.append), folder=str(tmp_path)
     )
-    reports = RecordReports(ranks)
-    for rank, own in ((0, 6), (1, 7)):
-        path = tmp_path / f"programs.{rank}"
-        file = SequenceFile(str(path), SimpleNamespace(send=lambda _: None))  # type: ignore[arg-type]
-        hook: Any = SimpleNamespace(rank=rank, pid=10 + rank)
-        reports.on_hook_message(hook, FromHook(rank, Recording(file.path)))
-        for program in (5, own):
-            Path(f"{path}.{program}").write_bytes(b"text of %d" % program)
-        sequence = file.get_sequence(("cpu", None, None))
-        reports.on_hook_message(
-            hook, FromHook(rank, RecordedSequence(sequence.key, "cpu", None, None))
-        )
-        record(sequence, 5, own)
-    for pid, rank in ((10, 0), (11, 1)):
-        reports.on_rank_end(rank)
-        del ranks.pids[pid]
-    texts = {
-        (each.rank, each.identity): each.text for each in sent if isinstance(each, ProgramText)
-    }
-    assert {place: a2b_base64(text) for place, text in texts.items()} == {
-        (0, 6): b"text of 6",
-        (1, 7): b"text of 7",
-    }
+    reports = RecordReports(agent)
+    for process in range(2):
+        path = str(tmp_path / f"programs.{process}")
+        SequenceFile(path, SimpleNamespace(send=lambda _: None))  # type: ignore[arg-type]
+        hook: Any = SimpleNamespace(rank=3, pid=10 + process)
+        reports.on_hook_message(hook, FromHook(3, Recording(path)))
+    Path(f"{path}.5").write_bytes(b"text")
+    for rank, identity in ((3, 5), (3, 6), (0, 5)):
+        reports.on_message(AskText(rank, identity))
+    [told] = sent
+    assert isinstance(told, ProgramText)
+    assert (told.rank, told.identity, a2b_base64(told.text)) == (3, 5, b"text")
 
 
 def test_sequence_is_read_once_the_launcher_knows_it(tmp_path: Path) -> None:

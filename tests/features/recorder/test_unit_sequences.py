@@ -5,7 +5,7 @@ import random
 
 import pytest
 
-from mcjax_launch.explain.differences import describe_differences
+from mcjax_launch.explain.differences import describe_compilations, describe_differences
 from mcjax_launch.journal.sequences import MeshSequence, ProgramName, ProgramSequences
 
 LINES = {
@@ -264,3 +264,18 @@ def test_code_of_programs_that_differ_is_told_if_it_is_known() -> None:
         "they differ at: ranks 0,2: stablehlo.multiply at train.py:9 · "
         "rank 1: stablehlo.add at train.py:9",
     ]
+
+
+def test_ranks_that_compile_other_programs_of_a_name_are_found() -> None:
+    sequences = make("u", "u", "u")
+    assert sequences.find_compiled_apart() == {}
+    sequences.compiling = {1: ord("f"), 2: ord("e")}
+    assert sequences.find_compiled_apart() == {}
+    add(sequences, "", "", "", begun="f ")
+    sequences.compiling = {1: ord("g"), 2: ord("f")}
+    assert sequences.find_compiled_apart() == {ord("f"): (0, 2), ord("g"): (1,)}
+    assert (
+        describe_compilations(sequences) == f"rank 1 compiles another {LINES['f']} than ranks 0,2"
+    )
+    sequences.compiling = {}
+    assert sequences.find_compiled_apart() == {}

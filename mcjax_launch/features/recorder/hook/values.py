@@ -174,7 +174,8 @@ class ComparedProgram:
         self._program = program
         # Of each array among the arguments, its number and name; None if the program ignores it.
         self._arguments: list[tuple[int, str] | None] = []
-        self.begin_anew()
+        self.left = self._stride = self._until = 1
+        self._ran, self._compared_at, self._spent_s = 0, 0.0, 0.0
 
     def begin_anew(self) -> None:
         """Compare the first launches, also if there have been some."""
