@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from mcjax_launch.explain.program_code import find_code_differences, parse_code
+from mcjax_launch.journal.programs import format_title
 from mcjax_launch.journal.replicas import ValueDifference
 from mcjax_launch.journal.sequences import (
     Deviation,
@@ -12,6 +13,7 @@ from mcjax_launch.journal.sequences import (
     ProgramName,
     ProgramSequences,
 )
+from mcjax_launch.journal.state import RunState
 from mcjax_launch.ranks import format_count, format_ranks
 
 #: Advice for a job in which a rank has finished and another one has not.
@@ -73,18 +75,36 @@ def describe_code(sequences: ProgramSequences, ranks: Mapping[int, Sequence[int]
     ]
 
 
-def describe_compilations(sequences: ProgramSequences) -> str:
-    """Return words on ranks that compile another program than others; "" if none do."""
-    apart = sequences.find_compiled_apart()
-    if not apart:
+def describe_compilations(state: RunState) -> str:
+    """Return words on ranks that compile another program than others of its name; "" if none do.
+
+    The others compile it, or have begun it.
+    """
+    sequences = state.sequences
+    if sequences is None:
         return ""
-    (first, usual), *others = sorted(apart.items(), key=lambda each: (-len(each[1]), each[1]))
-    ranks = [rank for _, own in others for rank in own]
-    verb = "compiles" if len(ranks) == 1 else "compile"
-    line = (
-        f"{format_ranks(ranks)} {verb} another {sequences.names[first]} than {format_ranks(usual)}"
-    )
-    return "; ".join((line, *describe_code(sequences, {first: usual, **dict(others)})))
+    groups: dict[ProgramName, dict[int, list[int]]] = {}  # ranks by name and identity
+    compiled = {}  # names of the programs that ranks compile
+    for rank, run in state.ranks.items():
+        identity, latest = sequences.find_begun(rank), run.compilations.latest
+        name = sequences.names[identity]
+        if run.compilations.under_way and latest is not None:
+            identity, name = latest.identity, ProgramName(format_title(latest.name), latest.where)
+            compiled[rank] = name
+        if identity:
+            groups.setdefault(name, {}).setdefault(identity, []).append(rank)
+    for name in dict.fromkeys(compiled.values()):
+        by_size = sorted(groups.get(name, {}).items(), key=lambda each: (-len(each[1]), each[1]))
+        if len(by_size) > 1:
+            ranks = [rank for _, own in by_size[1:] for rank in own]
+            verbs = ("compiles", "compile")
+            if not compiled.keys() >= set(ranks):
+                verbs = ("has begun", "compile or have begun")
+            verb = verbs[len(ranks) > 1]
+            usual = format_ranks(by_size[0][1])
+            line = f"{format_ranks(ranks)} {verb} another {name} than {usual}"
+            return "; ".join((line, *describe_code(sequences, dict(by_size))))
+    return ""
 
 
 def describe_values(sequences: ProgramSequences, difference: ValueDifference) -> str:

@@ -118,13 +118,14 @@ class Explanations(LauncherPart):
 
     def _show_picture(self, stacks: list[Stack]) -> None:
         """Print where the ranks are, unless all are at one place or that has been told before."""
+        from mcjax_launch.explain.differences import describe_compilations
         from mcjax_launch.explain.rules import apply_rules, format_lines
 
         state, now = self.launcher.state, time.monotonic()
         if state.ending or state.activity.active_at > self._looked_at:
             return
         picture = self._record_picture(stacks)
-        is_usual = picture.is_one_place and not state.compiles_apart
+        is_usual = picture.is_one_place and not describe_compilations(state)
         if is_usual or picture.key in self._told:
             return
         self._told.add(picture.key)

@@ -1007,11 +1007,9 @@ def other_sequence(view: View) -> Iterator[Finding]:
 @after(HANG, LIMIT)
 def other_compilation(view: View) -> Iterator[Finding]:
     """Find ranks that compile another program of a name than others, while nothing moves."""
-    sequences = view.state.sequences
-    if sequences is not None and sequences.find_compiled_apart():
-        from mcjax_launch.explain.differences import describe_compilations
+    from mcjax_launch.explain.differences import describe_compilations
 
-        words = describe_compilations(sequences)
+    if words := describe_compilations(view.state):
         yield Finding(f"{words}; where compilation waits for other ranks, it never ends")
 
 

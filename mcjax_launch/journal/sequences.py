@@ -371,7 +371,6 @@ class ProgramSequences:
         meshes: sequence of each mesh, by the number of the ranks' process and a key.
         texts: the code of programs that ranks have run in place of one another, by identity; ""
             if it is not kept.
-        compiling: identity of the program that a rank compiles now, by rank.
         values: the values of what ranks hold in common.
 
     """
@@ -381,7 +380,6 @@ class ProgramSequences:
         self.names = ProgramNames()
         self.meshes: dict[tuple[int, int], MeshSequence] = {}
         self.texts: dict[int, str] = {}
-        self.compiling: dict[int, int] = {}
         self.values = ReplicaValues()
 
     @property
@@ -396,22 +394,10 @@ class ProgramSequences:
         found = (mesh.find_gap(self.names) for mesh in self.meshes.values())
         return [gap for gap in found if gap is not None]
 
-    def find_compiled_apart(self) -> dict[int, tuple[int, ...]]:
-        """Return ranks by the program that they compile or have begun, if one name has several.
-
-        Returns:
-            the ranks of each program of such a name, by identity; {} if no rank compiles one.
-
-        """
-        meshes = self.meshes.values()
-        begun = {rank: own.begun for mesh in meshes for rank, own in mesh.by_rank.items()}
-        groups: dict[int, list[int]] = {}
-        for rank, identity in sorted({**begun, **self.compiling}.items()):
-            if identity:
-                groups.setdefault(identity, []).append(rank)
-        names = Counter(self.names[identity] for identity in groups)
-        apart = {n: tuple(ranks) for n, ranks in groups.items() if names[self.names[n]] > 1}
-        return apart if not apart.keys().isdisjoint(self.compiling.values()) else {}
+    def find_begun(self, rank: int) -> int:
+        """Return the identity of the program that a rank is about to launch; 0 if unknown."""
+        meshes = (mesh for mesh in self.meshes.values() if rank in mesh.members)
+        return next((begun for mesh in meshes if (begun := mesh.by_rank[rank].begun)), 0)
 
     def count(self, rank: int) -> int:
         """Return the number of programs that a rank has launched, over all meshes."""

@@ -476,11 +476,6 @@ class RunState(Changing):
         return self.sequences is not None and bool(self.sequences.differences)
 
     @property
-    def compiles_apart(self) -> bool:
-        """True if ranks compile different programs of one name."""
-        return self.sequences is not None and bool(self.sequences.find_compiled_apart())
-
-    @property
     def gaps(self) -> Sequence[Gap]:
         """Programs that some ranks have begun and others have not; see `ProgramSequences.gaps`."""
         return self.sequences.gaps if self.sequences is not None else ()

@@ -1,6 +1,7 @@
 """Comparison of the programs that ranks record, and the end of a --verify-spmd job that differs."""
 
 import math
+import time
 import zlib
 from array import array
 from binascii import a2b_base64
@@ -28,7 +29,7 @@ from mcjax_launch.journal.sequences import MeshSequence, ProgramName, ProgramSeq
 from mcjax_launch.journal.stop_reasons import StopReason, diverged, not_replicated
 from mcjax_launch.launcher.part import JobLauncher, LauncherPart
 from mcjax_launch.ranks import format_ranks
-from mcjax_launch.wire.hook_messages import Compiled, Compiling, Program
+from mcjax_launch.wire.hook_messages import Compiling, Leaving, Program
 from mcjax_launch.wire.messages import Exited, FromHook
 
 if TYPE_CHECKING:
@@ -66,6 +67,9 @@ class SequenceComparison(LauncherPart):
         self._has_told_values = False
         self._look_at = math.inf
         self._event_at = -math.inf  # of the latest counts
+        for rank, run in self._state.ranks.items():
+            if run.compilations.under_way and run.compilations.latest is not None:
+                self._note_compilation(rank, run.compilations.latest, time.monotonic())
         if launcher.job.verify_spmd and launcher.job.num_hosts > 1 and not launcher.restart:
             mine = format_ranks(self._state.ranks)
             launcher.console.note(f"--verify-spmd compares only {mine}, which this launcher starts")
@@ -110,21 +114,21 @@ class SequenceComparison(LauncherPart):
         self._look(at)
 
     def on_from_hook(self, told: FromHook, at: float) -> None:
-        """Record the name of a program that a rank compiles or runs."""
-        rank, compiling = told.rank, self._sequences.compiling
+        """Record a program's name, and ask for its code if another has the name; look at an end."""
         match told.message:
-            case Compiling(name, where, identity=identity) if identity:
-                compiling[rank] = identity
-                self._record_name(rank, identity, name, where, at)
-            case Compiled():
-                compiling.pop(rank, None)
+            case Leaving():
+                self._look(at)
+            case Compiling():
+                self._note_compilation(told.rank, told.message, at)
             case Program(name, identity, where=where):
-                self._record_name(rank, identity, name, where, at)
+                named = ProgramName(format_title(name), where)
+                self._sequences.names.record(identity, named)
+                self._ask_alike(named, told.rank, identity, at)
 
-    def _record_name(self, rank: int, identity: int, name: str, where: str, now: float) -> None:
-        named = ProgramName(format_title(name), where)
-        self._sequences.names.record(identity, named)
-        self._ask_alike(named, rank, identity, now)
+    def _note_compilation(self, rank: int, compiling: Compiling, now: float) -> None:
+        if compiling.identity:
+            name = ProgramName(format_title(compiling.name), compiling.where)
+            self._ask_alike(name, rank, compiling.identity, now)
 
     def expire(self, now: float) -> None:
         """Look for differences, if it is time."""

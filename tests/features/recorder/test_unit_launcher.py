@@ -139,7 +139,7 @@ def test_rank_that_leaves_has_told_all_its_programs() -> None:
     job.ran(0, "fuf")
     job.ran(1, "fu")
     say(job.state, 1, Leaving(), NOW)
-    job.part.on_message(job.link(0), Recorded(()), NOW)
+    job.part.on_from_hook(FromHook(1, Leaving()), NOW)
     assert job.facts == []
     job.wait(1)
     assert job.facts == [ProgramsDiffer()]

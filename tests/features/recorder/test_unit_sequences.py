@@ -4,9 +4,11 @@ import math
 import random
 
 import pytest
+from records import run_of, say
 
 from mcjax_launch.explain.differences import describe_compilations, describe_differences
 from mcjax_launch.journal.sequences import MeshSequence, ProgramName, ProgramSequences
+from mcjax_launch.wire.hook_messages import Compiled, Compiling
 
 LINES = {
     "f": "jit(forward) at train.py:12",
@@ -267,15 +269,18 @@ def test_code_of_programs_that_differ_is_told_if_it_is_known() -> None:
 
 
 def test_ranks_that_compile_other_programs_of_a_name_are_found() -> None:
-    sequences = make("u", "u", "u")
-    assert sequences.find_compiled_apart() == {}
-    sequences.compiling = {1: ord("f"), 2: ord("e")}
-    assert sequences.find_compiled_apart() == {}
-    add(sequences, "", "", "", begun="f ")
-    sequences.compiling = {1: ord("g"), 2: ord("f")}
-    assert sequences.find_compiled_apart() == {ord("f"): (0, 2), ord("g"): (1,)}
-    assert (
-        describe_compilations(sequences) == f"rank 1 compiles another {LINES['f']} than ranks 0,2"
-    )
-    sequences.compiling = {}
-    assert sequences.find_compiled_apart() == {}
+    state = run_of(3)
+    state.sequences = sequences = make("u", "u", "u")
+    for rank, letter in ((1, "f"), (2, "e")):
+        name, line = KNOWN[letter]
+        say(state, rank, Compiling(f"jit_{name}", f"train.py:{line}", "gpu", ord(letter)), 1.0)
+    assert describe_compilations(state) == ""
+    say(state, 1, Compiled(), 2.0)
+    add(sequences, "", "", "", begun="gf ")
+    assert describe_compilations(state) == ""  # which the launches tell
+    say(state, 2, Compiled(), 2.0)
+    say(state, 2, Compiling("jit_forward", "train.py:12", "gpu", ord("g")), 3.0)
+    said = f"rank 1 has begun another {LINES['f']} than ranks 0,2"
+    assert describe_compilations(state) == said
+    say(state, 1, Compiling("jit_forward", "train.py:12", "gpu", ord("f")), 3.0)
+    assert describe_compilations(state) == said.replace("has begun", "compiles")
