@@ -32,8 +32,6 @@ CAPABILITIES = (
             "journal/programs.py",
             "journal/sequences.py",
             "journal/replicas.py",
-            "explain/differences.py",
-            "explain/program_code.py",
             "hook/spmd_program.py",
         ),
         r"verify_spmd|recorder|spmd|replicas",

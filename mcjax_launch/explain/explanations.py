@@ -118,8 +118,8 @@ class Explanations(LauncherPart):
 
     def _show_picture(self, stacks: list[Stack]) -> None:
         """Print where the ranks are, unless all are at one place or that has been told before."""
-        from mcjax_launch.explain.differences import describe_compilations
         from mcjax_launch.explain.rules import apply_rules, format_lines
+        from mcjax_launch.features.recorder.differences import describe_compilations
 
         state, now = self.launcher.state, time.monotonic()
         if state.ending or state.activity.active_at > self._looked_at:

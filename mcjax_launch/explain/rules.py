@@ -740,7 +740,7 @@ def different_collectives(view: View) -> Iterator[Finding]:
     if first is None or not ran_other_collective(first):
         return
     if (sequences := view.state.sequences) is not None and (known := sequences.conclude()):
-        from mcjax_launch.explain.differences import describe, describe_other_code
+        from mcjax_launch.features.recorder.differences import describe, describe_other_code
 
         for difference in known:
             code = describe_other_code(sequences, difference)
@@ -987,7 +987,7 @@ def other_sequence(view: View) -> Iterator[Finding]:
     sequences = view.state.sequences
     if sequences is None or not sequences.differences:
         return
-    from mcjax_launch.explain.differences import describe, describe_other_code, find_cure
+    from mcjax_launch.features.recorder.differences import describe, describe_other_code, find_cure
 
     for difference in sequences.differences:
         ranks = tuple(rank for found in difference.deviations for rank in found.ranks)
@@ -1007,7 +1007,7 @@ def other_sequence(view: View) -> Iterator[Finding]:
 @after(HANG, LIMIT)
 def other_compilation(view: View) -> Iterator[Finding]:
     """Find ranks that compile another program of a name than others, while nothing moves."""
-    from mcjax_launch.explain.differences import describe_compilations
+    from mcjax_launch.features.recorder.differences import describe_compilations
 
     if words := describe_compilations(view.state):
         yield Finding(f"{words}; where compilation waits for other ranks, it never ends")

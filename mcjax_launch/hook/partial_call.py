@@ -9,7 +9,7 @@ import contextlib
 import sys
 
 from . import executions
-from .spmd_program import needs_all_processes
+from .spmd_program import exchanges
 from .wrapping import wrap_like
 
 TYPE_CHECKING = False
@@ -78,7 +78,7 @@ class PartialCalls:
             made = getattr(execution.out_handler, "out_shardings", None) or ()
             shardings = [*made, *(getattr(arg, "sharding", None) for arg in args)]
             places = _find_places(shardings)
-            is_refused = not {*ranks, self._rank}.issuperset(places) and needs_all_processes(
+            is_refused = not {*ranks, self._rank}.issuperset(places) and _needs_all_processes(
                 execution, args, places
             )
         except Exception:  # an unknown version of JAX
@@ -151,3 +151,59 @@ def _format(ranks: Collection[int]) -> str:
         return f"rank {numbers[0]}"
     is_range = numbers == list(range(numbers[0], numbers[-1] + 1))
     return f"ranks {f'{numbers[0]}-{numbers[-1]}' if is_range else ','.join(map(str, numbers))}"
+
+
+# --- whether all processes must run a program ---
+
+
+def _needs_all_processes(execution: Any, args: Sequence[Any], places: Sequence[int]) -> bool:
+    """Return whether all processes must run a program: it communicates, or has shared arrays.
+
+    Args:
+        execution: JAX's object that runs the program.
+        args: the arguments of this run.
+        places: process number of each of the program's devices.
+
+    """
+    kept = getattr(execution, "kept_var_idx", range(len(args)))
+    used = [arg for number, arg in enumerate(args) if number in kept]
+    return not _are_whole_on_each_process(execution, used) or _exchanges(
+        execution.xla_executable, places
+    )
+
+
+def _exchanges(executable: Any, places: Sequence[int]) -> bool:
+    try:
+        modules = [module.to_string() for module in executable.hlo_modules()]
+    except Exception:  # a platform that does not show what it has compiled
+        return True
+    return any(exchanges(module, places) for module in modules)
+
+
+def _are_whole_on_each_process(execution: Any, args: Sequence[Any]) -> bool:
+    """Return whether each process holds every argument and every result completely."""
+    handler = getattr(execution, "out_handler", None)
+    results = getattr(handler, "out_shardings", None)
+    avals = getattr(handler, "out_avals", None)
+    if results is None or avals is None or len(results) != len(avals):
+        return False
+    given = ((getattr(arg, "sharding", None), getattr(arg, "shape", ())) for arg in args)
+    made = ((sharding, aval.shape) for sharding, aval in zip(results, avals))
+    return all(_is_whole_on_each_process(*array) for array in (*made, *given))
+
+
+def _is_whole_on_each_process(sharding: Any, shape: tuple[int, ...]) -> bool:
+    """Return whether the devices of each process together hold all of an array."""
+    if sharding is None or sharding.is_fully_replicated:
+        return True
+    parts = _group_parts_by_process(sharding, shape)
+    everything = set().union(*parts.values())
+    return all(part == everything for part in parts.values())
+
+
+def _group_parts_by_process(sharding: Any, shape: tuple[int, ...]) -> dict[int, set[str]]:
+    """Return the parts of an array that the devices of each process hold."""
+    parts: dict[int, set[str]] = {}
+    for device, part in sharding.devices_indices_map(shape).items():
+        parts.setdefault(device.process_index, set()).add(repr(part))
+    return parts

@@ -121,33 +121,6 @@ def _parse_numbers(text: str) -> list[int]:
     return [int(number) for number in re.findall(r"\d+", text)]
 
 
-# --- whether all processes must run a program ---
-
-
-def needs_all_processes(execution: Any, args: Sequence[Any], places: Sequence[int]) -> bool:
-    """Return whether all processes must run a program: it communicates, or has shared arrays.
-
-    Args:
-        execution: JAX's object that runs the program.
-        args: the arguments of this run.
-        places: process number of each of the program's devices.
-
-    """
-    kept = getattr(execution, "kept_var_idx", range(len(args)))
-    used = [arg for number, arg in enumerate(args) if number in kept]
-    return not _are_whole_on_each_process(execution, used) or _exchanges(
-        execution.xla_executable, places
-    )
-
-
-def _exchanges(executable: Any, places: Sequence[int]) -> bool:
-    try:
-        modules = [module.to_string() for module in executable.hlo_modules()]
-    except Exception:  # a platform that does not show what it has compiled
-        return True
-    return any(exchanges(module, places) for module in modules)
-
-
 def find_program_name(computation: Any) -> str:
     """Return the name of a program that is being compiled.
 
@@ -156,32 +129,3 @@ def find_program_name(computation: Any) -> str:
     """
     called = user_lines.find_library_call(source_lines.JAX_COLLECTIVES)
     return called or str(computation.operation.attributes["sym_name"]).strip('"')
-
-
-def _are_whole_on_each_process(execution: Any, args: Sequence[Any]) -> bool:
-    """Return whether each process holds every argument and every result completely."""
-    handler = getattr(execution, "out_handler", None)
-    results = getattr(handler, "out_shardings", None)
-    avals = getattr(handler, "out_avals", None)
-    if results is None or avals is None or len(results) != len(avals):
-        return False
-    given = ((getattr(arg, "sharding", None), getattr(arg, "shape", ())) for arg in args)
-    made = ((sharding, aval.shape) for sharding, aval in zip(results, avals))
-    return all(_is_whole_on_each_process(*array) for array in (*made, *given))
-
-
-def _is_whole_on_each_process(sharding: Any, shape: tuple[int, ...]) -> bool:
-    """Return whether the devices of each process together hold all of an array."""
-    if sharding is None or sharding.is_fully_replicated:
-        return True
-    parts = group_parts_by_process(sharding, shape)
-    everything = set().union(*parts.values())
-    return all(part == everything for part in parts.values())
-
-
-def group_parts_by_process(sharding: Any, shape: tuple[int, ...]) -> dict[int, set[str]]:
-    """Return the parts of an array that the devices of each process hold."""
-    parts: dict[int, set[str]] = {}
-    for device, part in sharding.devices_indices_map(shape).items():
-        parts.setdefault(device.process_index, set()).add(repr(part))
-    return parts

@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from mcjax_launch.explain.causes import omit_middle_lines
-from mcjax_launch.explain.differences import describe_differences, describe_values
+from mcjax_launch.features.recorder.differences import describe_differences, describe_values
 from mcjax_launch.job.job import Job
 from mcjax_launch.journal.attempt import Attempt, JobOutcome
 from mcjax_launch.journal.ending import JobStopped, NotStarted, RankFailed

@@ -154,16 +154,14 @@ class Compiled(HookMessage):
 class Program(HookMessage):
     """Notice that a program in which processes exchange data is about to be run the first time.
 
-    `identity` stands for its code and devices. `processes` and `devices` are the numbers in its
-    mesh, as the backend of `platform` counts; None for all.
+    `identity` stands for its code and devices. `processes` are the numbers in its mesh, as the
+    backend of `platform` counts; None for all.
     """
 
     name: str
     identity: int
     processes: tuple[int, ...] | None
-    shapes: tuple[str, ...]
     where: str
-    devices: tuple[int, ...] | None = None
     platform: str = ""
 
 

@@ -25,7 +25,7 @@ OF_SOME_RUNS = {
     "mcjax_launch.schedulers",
     "mcjax_launch.transport.bootstrap",
     "mcjax_launch.transport.staging",
-    "mcjax_launch.explain.program_code",
+    "mcjax_launch.features.recorder.program_code",
 }
 # What the launcher leaves to the agent, and the agent to the launcher.
 OF_THE_AGENT = {"ctypes", "socket", "mcjax_launch.agent"}

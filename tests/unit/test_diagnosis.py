@@ -109,7 +109,7 @@ def test_missing_variable_of_another_launcher_is_named(text: str, line: str) -> 
 @pytest.mark.parametrize(("rank", "hinted"), [(0, True), (1, False)])
 def test_callback_failure_names_the_rank(rank: int, *, hinted: bool) -> None:
     state = state_of(joined="012")
-    say(state, rank, hook.Program("jit_f", 1, None, (), "t.py:1"), 5.0)
+    say(state, rank, hook.Program("jit_f", 1, None, "t.py:1"), 5.0)
     said = (
         "JaxRuntimeError: INTERNAL: CpuCallback error calling callback: Traceback (most recent call last):\n"
         '  File "/me/train.py", line 8, in check\nValueError: not finite'

@@ -192,10 +192,10 @@ def test_omitted_fields_have_defaults() -> None:
 
 
 def test_a_message_is_a_value() -> None:
-    program = Program("p", 7, (0, 1), ("f32[4]",), "train.py:1")
-    same = Program("p", 7, (0, 1), ("f32[4]",), "train.py:1")
+    program = Program("p", 7, (0, 1), "train.py:1")
+    same = Program("p", 7, (0, 1), "train.py:1")
     assert program == same and hash(program) == hash(same)
-    assert program != Program("q", 7, None, (), "")
+    assert program != Program("q", 7, None, "")
     with pytest.raises(AttributeError):
         program.name = "q"  # type: ignore[misc]
     match program:

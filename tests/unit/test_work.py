@@ -25,11 +25,11 @@ from mcjax_launch.console.pieces import Lines, Piece, Stream, make_lines
 from mcjax_launch.console.renderers import Live, Plain
 from mcjax_launch.console.unfinished import UnfinishedLines
 from mcjax_launch.errors import LaunchError
-from mcjax_launch.explain import program_code
 from mcjax_launch.explain.jax_messages import known_errors, lost_peer, noise, tracebacks
 from mcjax_launch.explain.noise_filter import NoiseFilter
 from mcjax_launch.explain.snapshots import format_stacks
 from mcjax_launch.features.preload.agent.import_server import Importer
+from mcjax_launch.features.recorder import program_code
 from mcjax_launch.hook import spmd_program
 from mcjax_launch.job import hosts, placeholders
 from mcjax_launch.journal.facts import Stack
@@ -210,7 +210,7 @@ def test_patterns_in_the_source_are_found() -> None:
     found = {where.partition(":")[0] for where, _, _ in uses()}
     assert len(USES) > 70
     assert {
-        "explain/program_code.py",
+        "features/recorder/program_code.py",
         "agent/system/out_of_memory.py",
         "journal/tails.py",
     } <= found

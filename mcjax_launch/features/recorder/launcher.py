@@ -20,7 +20,6 @@ from mcjax_launch.features.recorder.messages import (
     RecordedSequence,
     ReplicatedParts,
 )
-from mcjax_launch.journal import optional
 from mcjax_launch.journal.facts import CountsDue, ProgramsCounted, ProgramsDiffer
 from mcjax_launch.journal.programs import format_title
 from mcjax_launch.journal.rank_run import RankRun
@@ -42,8 +41,6 @@ if TYPE_CHECKING:
 
 # Seconds to wait for the programs after a difference, which show what it is, and for code.
 _FOLLOWING_S, _TEXT_S = 1.0, 1.0
-# Without `explain/` there are no better words.
-_DIFFER = "the ranks have run different programs"
 # Seconds between two events with counts.
 _EVENTS_S = 9.0
 
@@ -217,16 +214,16 @@ class SequenceComparison(LauncherPart):
         found = sequences.values.difference
         if found is not None and not self._has_told_values:
             self._has_told_values = True
-            words = optional.load("explain.differences")
-            lines: list[str] = []
-            if words is not None:
-                lines = [words.describe_values(sequences, found), words.advise_on_values(found)]
+            from mcjax_launch.features.recorder.differences import advise_on_values, describe_values
+
+            lines = [describe_values(sequences, found), advise_on_values(found)]
             self.launcher.perform(self.launcher.policy.on_limit(not_replicated(lines)))
 
     def _end_job(self) -> None:
         """End the job for its differences, or add what has become known to the reason."""
-        words = optional.load("explain.differences")
-        stop = diverged(words.describe_differences(self._sequences) if words else [_DIFFER])
+        from mcjax_launch.features.recorder.differences import describe_differences
+
+        stop = diverged(describe_differences(self._sequences))
         if self._stop is None:
             self.launcher.perform(self.launcher.policy.on_limit(stop))
         elif stop != self._stop:

@@ -55,7 +55,7 @@ class Job:
         for rank in range(ranks):
             self.says(rank, RecordedSequence(KEY, "cpu", None, None))
         for name in "fu":
-            program = Program(f"jit_{name}", ord(name), None, (), "t.py:1")
+            program = Program(f"jit_{name}", ord(name), None, "t.py:1")
             self.part.on_from_hook(FromHook(0, program), NOW)
 
     def on_programs_differ(self, fact: ProgramsDiffer, at: float) -> None:

@@ -7,7 +7,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from mcjax_launch.explain.differences import advise_on_values, describe_values
+from mcjax_launch.features.recorder.differences import advise_on_values, describe_values
 from mcjax_launch.features.recorder.hook.values import FIRST, ComparedProgram
 from mcjax_launch.journal.replicas import HeldPart
 from mcjax_launch.journal.sequences import MeshSequence, ProgramName, ProgramSequences

@@ -9,6 +9,7 @@ returns may depend on the order of its operands, which each process has its own.
 from __future__ import annotations
 
 import math
+import re
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
 
 # Bits of the exponent and the mantissa of types with IEEE's infinities.
 _FLOATS = {"f16": (5, 10), "bf16": (8, 7), "f32": (8, 23), "f64": (11, 52)}
+_BITS = re.compile(r"[bfui]+(\d+)")  # such as f8E4M3FN or i4
 _COMPLEX = "complex<"
 # Numbers of murmur3 and of the golden ratio.
 _PLACE, _MIX = 0x9E3779B9, ((0x85EBCA6B, 15), (0xC2B2AE35, 13))
@@ -57,16 +59,11 @@ def get_type(dtype: Any) -> str:
 def write_digest(shape: Sequence[int], type_: str) -> str:
     """Return the StableHLO of a program that computes the digest of an array."""
     whole = f"tensor<{''.join(f'{size}x' for size in shape)}{type_}>"
-    writer = _Writer(math.prod(shape))
-    flat = writer.convert("reshape", "%a", whole, writer.type(type_))
+    writer = _Writer("%a", whole, math.prod(shape), type_)
     if type_.startswith(_COMPLEX):
-        part = type_[len(_COMPLEX) : -1]
-        parts = [writer.convert(name, flat, writer.type(type_), writer.type(part))
-                 for name in ("real", "imag")]  # fmt: skip
-        digests = [writer.write_digest(each, part, seed) for seed, each in enumerate(parts)]
-        digest = writer.add(f"add {digests[0]}, {digests[1]} : {_WORD}")
-    else:
-        digest = writer.write_digest(flat, type_, 0)
+        writer.join_parts(type_[len(_COMPLEX) : -1])
+    writer.make_words()
+    digest = writer.sum()
     return "\n".join((
         "module @mcjax_digest {",
         f"func.func public @main(%a: {whole}) -> {_WORD} {{",
@@ -77,96 +74,96 @@ def write_digest(shape: Sequence[int], type_: str) -> str:
 
 
 class _Writer:
-    """Writer of the operations on flat arrays of a size.
+    """Writer of the operations on an array, which it makes flat.
+
+    Args:
+        value: name of the array.
+        whole: type of the array.
+        size: number of its elements.
+        element: type of an element.
 
     Attributes:
         lines: the operations.
 
     """
 
-    def __init__(self, size: int) -> None:
+    def __init__(self, value: str, whole: str, size: int, element: str) -> None:
         self.lines: list[str] = []
-        self._size = size
+        self._value, self._type = value, whole
+        self._size, self._element = size, element
+        self._convert("reshape", element)
 
-    def type(self, element: str) -> str:
-        """Return the type of a flat array."""
+    def _get_type(self, element: str) -> str:
         return f"tensor<{self._size}x{element}>"
 
-    def add(self, operation: str) -> str:
-        """Add an operation; return the name of its result."""
+    def _add(self, operation: str) -> str:
         name = f"%v{len(self.lines)}"
         self.lines.append(f"{name} = stablehlo.{operation}")
         return name
 
-    def convert(self, how: str, value: str, from_: str, to: str) -> str:
-        """Add an operation that makes another type of a value."""
-        return value if from_ == to else self.add(f"{how} {value} : ({from_}) -> {to}")
+    def _convert(self, how: str, element: str, to: str = "") -> None:
+        """Make another type of the array; `to`: one that is not flat."""
+        to = to or self._get_type(element)
+        if to != self._type:
+            self._value = self._add(f"{how} {self._value} : ({self._type}) -> {to}")
+        self._type, self._element = to, element
 
-    def _combine(self, name: str, value: str, constant: int, type_: str) -> str:
-        other = self.add(f"constant dense<{constant}> : {type_}")
-        return self.add(f"{name} {value}, {other} : {type_}")
+    def _make_constant(self, number: int) -> str:
+        return self._add(f"constant dense<{number}> : {self._type}")
 
-    def write_digest(self, value: str, type_: str, seed: int) -> str:
-        """Write the digest of a flat array of real numbers."""
-        if type_ == "i1":
-            value = self.convert("convert", value, self.type(type_), self.type("ui32"))
-            return self._sum(value, seed)
-        bits = _count_bits(type_)
-        whole = self.type(f"ui{bits}")
-        value = self.convert("bitcast_convert", value, self.type(type_), whole)
-        if type_ in _FLOATS:
-            value = self._make_equal(value, bits, *_FLOATS[type_])
-        if bits < 32:
-            value = self.convert("convert", value, whole, self.type("ui32"))
-        if bits <= 32:
-            return self._sum(value, seed)
-        # The halves of 64 bits one after another, as an array of twice the size.
-        pairs = f"tensor<{self._size}x2xui32>"
-        value = self.convert("bitcast_convert", value, whole, pairs)
+    def _combine(self, name: str, value: str, number: int) -> str:
+        return self._add(f"{name} {value}, {self._make_constant(number)} : {self._type}")
+
+    def join_parts(self, part: str) -> None:
+        """Make complex numbers an array of their real and imaginary parts."""
+        half, type_ = self._get_type(part), self._type
+        parts = [
+            self._add(f"{name} {self._value} : ({type_}) -> {half}") for name in ("real", "imag")
+        ]
         self._size *= 2
-        value = self.convert("reshape", value, pairs, self.type("ui32"))
-        digest = self._sum(value, seed)
-        self._size //= 2
-        return digest
+        self._type, self._element = self._get_type(part), part
+        both = f"({half}, {half}) -> {self._type}"
+        self._value = self._add(f"concatenate {', '.join(parts)}, dim = 0 : {both}")
 
-    def _make_equal(self, value: str, bits: int, exponent: int, mantissa: int) -> str:
-        """Return the bits of floats with one NaN and one zero."""
-        whole, flags = self.type(f"ui{bits}"), self.type("i1")
+    def make_words(self) -> None:
+        """Make the array one of words of 32 bits."""
+        found = _BITS.match(self._element)
+        bits = int(found[1]) if found is not None else 32
+        if bits > 1:
+            numbers = _FLOATS.get(self._element)
+            self._convert("bitcast_convert", f"ui{bits}")
+            if numbers is not None:
+                self._make_equal(bits, *numbers)
+        if bits == 64:
+            self._convert("bitcast_convert", "ui32", f"tensor<{self._size}x2xui32>")
+            self._size *= 2
+            self._convert("reshape", "ui32")
+        else:
+            self._convert("convert", "ui32")
+
+    def _make_equal(self, bits: int, exponent: int, mantissa: int) -> None:
+        """Give floats, which are there as bits, one NaN and one zero."""
+        type_, flags = self._type, self._get_type("i1")
         infinity = ((1 << exponent) - 1) << mantissa
-        magnitude = self._combine("and", value, (1 << (bits - 1)) - 1, whole)
+        magnitude = self._combine("and", self._value, (1 << (bits - 1)) - 1)
         for how, than, instead in (("GT", infinity, infinity + 1), ("EQ", 0, 0)):
-            limit = self.add(f"constant dense<{than}> : {whole}")
-            is_one = self.add(
-                f"compare {how}, {magnitude}, {limit} : ({whole}, {whole}) -> {flags}"
+            limit = self._make_constant(than)
+            is_one = self._add(
+                f"compare {how}, {magnitude}, {limit} : ({type_}, {type_}) -> {flags}"
             )
-            other = self.add(f"constant dense<{instead}> : {whole}")
-            value = self.add(f"select {is_one}, {other}, {value} : {flags}, {whole}")
-        return value
+            other = self._make_constant(instead)
+            self._value = self._add(f"select {is_one}, {other}, {self._value} : {flags}, {type_}")
 
-    def _sum(self, value: str, seed: int) -> str:
-        """Return the sum of words, each mixed with its place."""
-        words = self.type("ui32")
-        place = self.add(f"iota dim = 0 : {words}")
-        place = self._combine("multiply", place, _PLACE, words)
-        value = self.add(f"xor {value}, {place} : {words}")
-        if seed:
-            value = self._combine("xor", value, seed, words)
+    def sum(self) -> str:
+        """Return the sum of the words, each mixed with its place."""
+        place = self._combine("multiply", self._add(f"iota dim = 0 : {self._type}"), _PLACE)
+        value = self._add(f"xor {self._value}, {place} : {self._type}")
         for factor, shift in _MIX:
-            value = self._combine("multiply", value, factor, words)
-            shifted = self._combine("shift_right_logical", value, shift, words)
-            value = self.add(f"xor {value}, {shifted} : {words}")
-        zero = self.add(f"constant dense<0> : {_WORD}")
-        return self.add(
+            value = self._combine("multiply", value, factor)
+            shifted = self._combine("shift_right_logical", value, shift)
+            value = self._add(f"xor {value}, {shifted} : {self._type}")
+        zero = self._add(f"constant dense<0> : {_WORD}")
+        return self._add(
             f"reduce({value} init: {zero}) applies stablehlo.add across dimensions = [0] "
-            f": ({words}, {_WORD}) -> {_WORD}"
+            f": ({self._type}, {_WORD}) -> {_WORD}"
         )
-
-
-def _count_bits(type_: str) -> int:
-    """Return the number of bits of an MLIR type, such as f8E4M3FN or i4."""
-    digits = ""
-    for letter in type_.lstrip("bfui"):
-        if not letter.isdigit():
-            break
-        digits += letter
-    return int(digits)

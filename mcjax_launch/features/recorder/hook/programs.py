@@ -97,8 +97,8 @@ class SpanningProgram:
 
         """
         place = where if source_lines.is_users(where) else self._first_line
-        platform, processes, ids = self.mesh
-        return Program(self._name, self.identity, processes, (), place, ids, platform)
+        platform, processes, _ = self.mesh
+        return Program(self._name, self.identity, processes, place, platform)
 
     def exchanges_data(self, executable: Any) -> bool:
         """Return whether its processes exchange data; False if all its launches are not observed.

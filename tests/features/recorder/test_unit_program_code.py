@@ -2,7 +2,7 @@
 
 import pytest
 
-from mcjax_launch.explain.program_code import Argument, find_code_differences, parse_code
+from mcjax_launch.features.recorder.program_code import Argument, find_code_differences, parse_code
 
 pytestmark = pytest.mark.every_jax
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from mcjax_launch.explain.program_code import find_code_differences, parse_code
+from mcjax_launch.features.recorder.program_code import find_code_differences, parse_code
 from mcjax_launch.journal.programs import format_title
 from mcjax_launch.journal.replicas import ValueDifference
 from mcjax_launch.journal.sequences import (
