@@ -54,7 +54,7 @@ def collect_fields(job: DetachedJob) -> dict[str, object]:
         "since": description.since,
         "last_line": job.last_line,
         "launcher_host": description.host,
-        "launcher_pid": description.pid if end is None else None,
+        "launcher_pid": description.pid if job.is_reachable else None,
     }
 
 

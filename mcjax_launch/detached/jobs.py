@@ -61,19 +61,32 @@ class DetachedJob:
         record.wait_for_launcher(self.folder, limit_s)
         return DetachedJob(self.folder, self.description)
 
+    @property
+    def is_reachable(self) -> bool:
+        """True if the launcher runs, and its process id is valid here."""
+        return self.end is None and record.signal_launcher(self.description, 0)
+
     def signal(self, signum: int, action: str) -> None:
-        """Send the launcher a signal; `action`: the option for which, without its dashes.
+        """Send the launcher a signal, unless the job has ended.
+
+        Args:
+            signum: number of the signal; 0 only checks that the launcher can be reached.
+            action: the option for which, without its dashes.
 
         Raises:
-            LaunchError: the job runs on another machine.
+            LaunchError: the job runs on another machine, or in another PID namespace.
 
         """
+        is_over = self.wait(0.0).end is not None
+        if is_over or record.signal_launcher(self.description, signum):
+            return
+        if self.wait(0.0).end is not None:  # it has ended just now
+            return
+        host, command = self.description.host, f"mcjax-launch --{action} {self.id}"
         if not self.is_here:
-            host = self.description.host
-            there = f"ssh {host} mcjax-launch --{action} {self.id}"
-            raise LaunchError(f"job {self.id} runs on {host}: {there}")
-        if not record.wait_for_launcher(self.folder):  # so the number is still its own
-            os.kill(self.description.pid, signum)
+            raise LaunchError(f"job {self.id} runs on {host}: ssh {host} {command}")
+        where = f"in another container or PID namespace, as process {self.description.pid} there"
+        raise LaunchError(f"job {self.id} runs on {host} {where}: {command} works only there")
 
 
 def find_all_jobs() -> list[DetachedJob]:

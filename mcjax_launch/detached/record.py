@@ -16,6 +16,7 @@ from mcjax_launch.wire.value import Value
 
 _DESCRIPTION, _END, _LOCK = "job.json", "end.json", "lock"
 _MOST_READ = 1 << 20
+_START_TIME = 19  # among the fields of /proc/PID/stat behind the process's name
 
 
 class Description(Value):
@@ -26,7 +27,9 @@ class Description(Value):
         program: command line of the program.
         host: name of the launcher's machine.
         boot: boot id of that machine; "" if unknown.
-        pid: process id of the launcher.
+        pid: process id of the launcher, in its own PID namespace.
+        namespace: name of that PID namespace; "" if unknown.
+        started: time when the kernel started the launcher, in ticks since its boot; "" if unknown.
         ranks: number of ranks.
         hosts: names of the ranks' hosts.
         since: start time of the job, in seconds since the epoch.
@@ -38,6 +41,8 @@ class Description(Value):
     host: str
     boot: str
     pid: int
+    namespace: str
+    started: str
     ranks: int
     hosts: tuple[str, ...]
     since: float
@@ -54,6 +59,38 @@ class JobEnd(Value):
 def identify_machine() -> tuple[str, str]:
     """Return this machine's name and boot id; the id is "" if unknown."""
     return os.uname().nodename, read_system_text("/proc/sys/kernel/random/boot_id") if LINUX else ""
+
+
+def identify_process(pid: int) -> tuple[int, str, str]:
+    """Return a pid, this process's PID namespace, and when the process started; "" if unknown."""
+    try:
+        namespace = os.readlink("/proc/self/ns/pid") if LINUX else ""
+    except OSError:
+        namespace = ""
+    _, _, fields = read_system_text(f"/proc/{pid}/stat").rpartition(")") if LINUX else ("", "", "")
+    return pid, namespace, fields.split()[_START_TIME] if fields else ""
+
+
+def signal_launcher(job: Description, signum: int) -> bool:
+    """Send the launcher of a job a signal; return False if no process here is that launcher."""
+    try:
+        # Opened before the checks, so it is not a later process with the same number.
+        launcher = os.pidfd_open(job.pid) if LINUX else -1
+    except ProcessLookupError:
+        return False
+    try:
+        here = (*identify_machine(), *identify_process(job.pid))
+        is_launcher = here == (job.host, job.boot, job.pid, job.namespace, job.started)
+        if is_launcher and LINUX:
+            signal.pidfd_send_signal(launcher, signum)
+        elif is_launcher:
+            os.kill(job.pid, signum)
+    except ProcessLookupError:
+        return False
+    finally:
+        if launcher >= 0:
+            os.close(launcher)
+    return is_launcher
 
 
 def write(folder: str, value: Description | JobEnd) -> None:

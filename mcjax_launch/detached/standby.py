@@ -83,9 +83,10 @@ class Standby:
             LaunchError: the description cannot be written.
 
         """
-        machine, now = record.identify_machine(), round(time.time(), 3)
+        here = (*record.identify_machine(), *record.identify_process(os.getpid()))
+        now = round(time.time(), 3)
         description = record.Description(
-            self.job_id, tuple(program), *machine, os.getpid(), ranks, tuple(hosts), now
+            self.job_id, tuple(program), *here, ranks, tuple(hosts), now
         )
         try:
             record.write(self._folder, description)

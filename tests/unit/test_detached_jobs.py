@@ -1,6 +1,8 @@
 """The folders of detached jobs: how each job is, which are kept, and which could be another user's."""
 
 import os
+import signal
+import subprocess
 import time
 from functools import partial
 from pathlib import Path
@@ -12,7 +14,7 @@ from mcjax_launch.detached import record
 from mcjax_launch.detached.folders import iterate_job_folders, make_job_folder
 from mcjax_launch.detached.jobs import find, find_all_jobs
 from mcjax_launch.detached.output import _GAP, OutputFile, read
-from mcjax_launch.detached.record import Description, JobEnd, identify_machine
+from mcjax_launch.detached.record import Description, JobEnd, identify_machine, identify_process
 from mcjax_launch.errors import LaunchError
 
 DAY_S = 86400.0
@@ -27,8 +29,10 @@ def made(number: int, *, age_s: float = 0.0, **changes: object) -> Path:
     """A job's folder, of a launcher that is gone."""
     folder = make_job_folder(f"{number:08x}")
     host, boot = identify_machine()
-    since = time.time() - age_s
-    job = Description(f"{number:08x}", ("train.py",), host, boot, 1, 2, ("localhost",), since)
+    since, process = time.time() - age_s, identify_process(os.getpid())
+    job = Description(
+        f"{number:08x}", ("train.py",), host, boot, *process, 2, ("localhost",), since
+    )
     record.write(folder, job.copy_with(**changes))
     return Path(folder)
 
@@ -50,6 +54,25 @@ def test_state_of_each_job_is_found() -> None:
     statuses = [job.end and job.end.exit_status for job in find_all_jobs()]
     assert statuses == [None, 0, 255]
     os.close(lock)
+
+
+@pytest.mark.parametrize("field", ["boot", "namespace", "started"])
+def test_process_that_is_not_the_launcher_gets_no_signal(field: str) -> None:
+    """It has the launcher's pid in another container, or after a restart of the machine."""
+    with subprocess.Popen(["sleep", "60"]) as other:
+        process = identify_process(other.pid)
+        changes = dict(zip(("pid", "namespace", "started"), process, strict=True))
+        lock = record.lock(str(made(1, **{**changes, field: "another"})))
+        job = find("00000001")
+        assert job.state == "running" and collect_fields(job)["launcher_pid"] is None
+        with pytest.raises(LaunchError, match="job 00000001 runs on .* in another container"):
+            job.signal(signal.SIGTERM, "stop")
+        assert other.poll() is None
+        os.close(lock)
+        lock = record.lock(str(made(2, **changes)))
+        find("00000002").signal(signal.SIGTERM, "stop")
+        assert other.wait() == -signal.SIGTERM
+        os.close(lock)
 
 
 def test_commands_that_ask_at_once_do_not_take_each_other_for_the_launcher() -> None:
