@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Sequence
 
-from mcjax_launch.features.preload.choice import AUTO, LIBRARIES, MODULES, find_obstacle
+from mcjax_launch.features.preload.choice import AUTO, MODULES, find_obstacle
 from mcjax_launch.features.preload.messages import (
     Importing,
     Preload,
@@ -40,8 +40,7 @@ class PreloadNotes(LauncherPart):
 
     def make_orders(self, ranks: Sequence[Rank], plan: Plan) -> Iterable[ToAgent]:
         """Return an order to import modules, if ranks can be forked."""
-        libraries = tuple(sorted(LIBRARIES)) if self._is_auto else ()
-        return [] if find_obstacle(self.launcher.job) else [Preload(self._modules, libraries)]
+        return [] if find_obstacle(self.launcher.job) else [Preload(self._modules, self._is_auto)]
 
     def on_begin(self, plan: Plan, now: float) -> None:
         """Report why --preload does nothing in this job, if so."""

@@ -15,14 +15,19 @@ NAME = "preload"
 
 #: Beginnings of the names of variables that Python or the C library reads when a process starts.
 READ_AT_START = ("PYTHON", "LD_", "LC_", "LANG", "MALLOC_", "GLIBC_", "TZ", "LOCALTIME")
-#: Beginnings of the names of variables that JAX reads when it is imported. (XLA_FLAGS and LIBTPU_*
-#: are read when the first backend is made.)
-READ_BY_JAX = ("JAX_",)
-#: The same of libraries in C that JAX needs: seen with a stand-in for getenv().
+#: The same of libraries in C that JAX needs, read when they are imported: seen with a stand-in for
+#: getenv(). (XLA_FLAGS and LIBTPU_* are read when JAX makes the first backend.)
 READ_BY_LIBRARIES = (
-    *("OMP_", "GOMP_", "KMP_", "MKL_", "OPENBLAS_", "GOTO_", "BLIS_", "NPY_", "NUMPY_"),
-    *("TF_CPP_", "GRPC_"),
+    *("OMP_", "GOMP_", "KMP_AFFINITY", "KMP_BLOCKTIME", "MKL_", "OPENBLAS_", "GOTO_", "BLIS_"),
+    *("NPY_", "NUMPY_", "TF_CPP_", "GRPC_", "GCS_", "MPITRAMPOLINE_", "TPU_LIBRARY_PATH"),
 )
+#: All that imports of jax read. From most of JAX's own, JAX only sets a flag.
+READ_AT_IMPORT = (
+    *("JAX_", "JAX2TF_", "CHECK_VMA", "EAGER_CONSTANT_FOLDING"),
+    *READ_BY_LIBRARIES,
+)
+#: A rank's coordinates are read later.
+COORDINATES = ("JAX_COORDINATOR_ADDRESS", "JAX_NUM_PROCESSES", "JAX_PROCESS_ID")
 
 
 class ForkMessage(Message):
@@ -39,21 +44,20 @@ class ImportBegins(ForkMessage):
 
 
 class Imported(ForkMessage):
-    """Notice that the import server has imported all modules, after `seconds`, and can fork."""
+    """Notice that the imports are over, after `seconds`; `why_not`: why no rank can be forked."""
 
     seconds: float
-
-
-class NotForked(ForkMessage):
-    """Refusal to fork a rank; before `Imported`: to fork any rank, and the server has ended."""
-
-    reason: str
+    why_not: str
 
 
 class Forked(ForkMessage):
-    """Notice that a rank has been forked; it begins when its last descriptor gets a byte."""
+    """Answer to Fork: the rank's pid; 0 if it was not forked, and why.
+
+    The rank begins when its last descriptor gets a byte.
+    """
 
     pid: int
+    why_not: str = ""
 
 
 # --- agent to import server ---
@@ -63,7 +67,8 @@ class Fork(ForkMessage):
     """Order to fork a rank, sent with its descriptors 0, 1 and 2 and a descriptor to wait on.
 
     Args:
-        argv: command; only the program's arguments may differ from the import server's command.
+        argv: command.
+        same: number of its first words that are those of the import server's command.
         changes: variables in which the rank differs from the server; None for unset variables.
         settings: settings of its process.
         cwd: working directory.
@@ -71,13 +76,17 @@ class Fork(ForkMessage):
     """
 
     argv: tuple[str, ...]
+    same: int
     changes: dict[str, str | None]
     settings: RankSettings
     cwd: str
 
 
 class SetTooLate(HookMessage):
-    """Notice that a program changed variables of JAX, or sys.path, after JAX was preloaded."""
+    """Notice that a program changed what JAX's import depends on after JAX was preloaded.
+
+    `names`: of variables and modules, or sys.path.
+    """
 
     names: tuple[str, ...]
 
@@ -85,11 +94,11 @@ class SetTooLate(HookMessage):
 class Preload(ToAgent):
     """Order, before the start, to import modules in a process that then forks the ranks.
 
-    `libraries`: import only if PROGRAM imports one of these, and sets nothing that they read.
+    `auto`: import only if PROGRAM imports JAX, and changes nothing on which that import depends.
     """
 
     modules: tuple[str, ...]
-    libraries: tuple[str, ...]
+    auto: bool
 
 
 class Importing(ToLauncher):

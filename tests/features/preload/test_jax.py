@@ -28,7 +28,7 @@ print(jax.config.values, jax.numpy.arange(2.0).dtype)
 SETS = """
 import os
 for name, value in {settings}.items():
-    os.environ["JAX_" + name.upper()] = value
+    os.environ["JAX" + "_" + name.upper()] = value
 """
 FLAGS = {
     "platforms": "cpu",
@@ -61,14 +61,16 @@ def test_flags_that_the_source_does_not_name_are_applied(jobs: Jobs, tmp_path: P
     ("program", "missed"),
     [
         (SETS.format(settings={"enable_x64": "maybe"}), "JAX_ENABLE_X64"),
-        ("import os, sys; sys.path.insert(0, os.path.abspath('other'))", "sys.path"),
+        ("import os; os.environ['OPENBLAS' + '_NUM_THREADS'] = '1'", "OPENBLAS_NUM_THREADS"),
+        ("import os; from sys import path; path.insert(0, os.path.abspath('other'))", "opt_einsum"),
+        ("import sys; sys.modules['opt_einsum'] = sys", "opt_einsum"),
     ],
 )
 def test_what_cannot_be_applied_is_said_with_quiet_too(
     jobs: Jobs, tmp_path: Path, program: str, missed: str
 ) -> None:
     (tmp_path / "other").mkdir()
-    (tmp_path / "other" / "jax.py").touch()
+    (tmp_path / "other" / "opt_einsum.py").touch()
     (tmp_path / "program.py").write_text(f"{program}\nimport jax")
     ended = jobs.run("-q", "-n", 2, "--preload", "auto", "program.py", cwd=tmp_path)
     assert ended.status == 0, ended.stderr

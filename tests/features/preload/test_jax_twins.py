@@ -33,7 +33,7 @@ def seen():
         "exits": atexit._ncallbacks(),
         "limits": [sys.getrecursionlimit(), sys.getswitchinterval(), resource.getrlimit(resource.RLIMIT_NOFILE)],
         "gc": [gc.isenabled(), gc.get_threshold(), [str(callback).split(" at ")[0] for callback in gc.callbacks]],
-        "folder": [os.getcwd(), status.partition("Umask:")[2].split()[0], sys.path],
+        "folder": [os.getcwd(), status.partition("Umask:")[2].split()[0], getattr(sys, "path")],
         "signals": [str(signal.getsignal(number)).split(" at ")[0] for number in (1, 2, 10, 12, 13, 14, 15)],
         "blocked": sorted(map(str, signal.pthread_sigmask(signal.SIG_BLOCK, ()))),
         "fault": faulthandler.is_enabled(),
@@ -90,7 +90,7 @@ OF_A_RANK = {
 OF_A_PROGRAM = {
     "warnings": "warnings.filterwarnings('ignore', 'mine'); warnings.filterwarnings('error', 'numpy.dtype size changed', ImportWarning)",
     "a hook": "sys.excepthook = print; threading.excepthook = print",
-    "a folder": "sys.path.insert(0, os.path.abspath('other')); import beside",
+    "a folder": "from sys import path; path.insert(0, os.path.abspath('other')); import beside",
 }  # fmt: skip
 FILES = {"other/beside.py": "HERE = True"}
 

@@ -1,8 +1,12 @@
-"""--preload on one host: an import server imports modules, and the ranks are forked from it."""
+"""--preload on one host: an import server imports modules, and the ranks are forked from it.
+
+The server runs the first rank's command, and stops before the program. When it has imported the
+modules, the agent asks it for one rank after another, and then kills it: so the agent adopts its
+children. Each waits until then. Whatever is odd means that ranks are started afresh, with a reason.
+"""
 
 from __future__ import annotations
 
-import contextlib
 import os
 
 from ....agent.part import AgentPart, RankStarter
@@ -11,15 +15,19 @@ from ....agent.system.unix import NO_INPUT, SpawnError
 from ....machine.interpreter import find_executable
 from ....wire.signals import get_signal_name
 from ..messages import (
+    READ_AT_START,
+    READ_BY_LIBRARIES,
+    Fork,
     Forked,
+    ForkMessage,
     ImportBegins,
     Imported,
     Importing,
-    NotForked,
     Preload,
+    Preloaded,
     StartedAfresh,
 )
-from .import_server import Forking, Importer, ImportServerLink
+from .import_server import ImportServerLink
 from .program import Unsuited, find_library
 
 TYPE_CHECKING = False  # as typing's own, without importing it: an agent's start is waited for
@@ -29,11 +37,11 @@ if TYPE_CHECKING:
     from ....agent.part import HostAgent, Wanted
     from ....wire.codec import Message
     from ....wire.frames import Raw
-    from ....wire.messages import RankOrder
-    from ..messages import ForkMessage
+    from .import_server import Importer
 
 _ELF = b"\x7fELF"
 _MOST_TEXT = 200
+_READ_BEFORE = (*READ_AT_START, *READ_BY_LIBRARIES)
 
 
 class Preloading(AgentPart, RankStarter):
@@ -44,13 +52,12 @@ class Preloading(AgentPart, RankStarter):
         RankStarter.__init__(self, agent.starter.files_limit)
         agent.starter = self
         self._order: Preload | None = None
-        self._forking: Forking | None = None  # under way
-        self._server: ImportServerLink | None = None  # its process has not been reaped
         self._why = ""  # the reason to import, found in PROGRAM; "" if the user has named modules
-        self._unfit = ""  # why the server cannot fork
-        self._imported_s: float | None = None  # seconds that its imports have taken
-        self._importer: Importer | None = None  # has been asked for its stack
-        self._hidden: tuple[int, int] | None = None  # both ends of the pipe for hidden output
+        self._server: ImportServerLink | None = None
+        self._imported: Imported | None = None  # the end of the imports, or of the server
+        self._ranks: Sequence[Wanted] = ()  # to be started when the imports are over
+        self._first_ends: tuple[int, ...] = ()  # the first rank's streams, which the server uses
+        self._hidden: tuple[int, ...] = ()  # both ends of the pipe for what nobody shall see
 
     def on_message(self, message: Message | Raw) -> None:
         """Record the order to import modules, which comes before the start."""
@@ -58,201 +65,198 @@ class Preloading(AgentPart, RankStarter):
         self._order = message
 
     def prepare(self, ranks: Sequence[Wanted]) -> None:
-        """Import jax for ranks that are started later, if PROGRAM's present source allows that."""
-        if self._order is None or not self._order.libraries or _find_obstacle(*ranks[0]):
-            return
-        with contextlib.suppress(Unsuited):
-            self._why = self._choose(ranks, self._order.libraries)
-            self._start_server(ranks[0])
+        """Import jax for ranks that are started later, if PROGRAM's present files allow that."""
+        if self._order is not None and self._order.auto and not self._find_obstacle(ranks):
+            self._start_server(ranks[0], is_early=True)
 
     def start_ranks(self, ranks: Sequence[Wanted]) -> bool:
         """Begin to fork ranks, if there is an order to import; return whether this starts them."""
         if self._order is None:
             return False
-        try:
-            if self._order.libraries:
-                self._why = self._choose(ranks, self._order.libraries)
-        except Unsuited as unsuited:
-            self._hang_up()  # of an import that was begun before PROGRAM changed
-            numbers = tuple(rank.process_id for rank, _ in ranks)
-            self.agent.link.send(StartedAfresh(numbers, str(unsuited)))
+        if obstacle := self._find_obstacle(ranks):
+            self._drop()  # an import that was begun before PROGRAM changed
+            self._report_afresh(ranks, obstacle)
             return False
-        agent = self.agent
-        self._forking = Forking(
-            ranks,
-            agent.make_standard_streams,
-            agent.record_rank_start,
-            self._why,
-        )
-        if reason := self._unfit or _find_obstacle(*ranks[0]):
-            self._forking.refuse_all(reason)
-            self._finish_forking()
-        elif self._server is None:
-            self._start_server(ranks[0])
-        elif self._imported_s is not None:
-            self._on_imported(self._server, self._imported_s)
+        self._ranks = ranks
+        if self._server is None and self._imported is None:
+            self._start_server(ranks[0], is_early=False)
+        if self._imported is not None:
+            self._fork_ranks(self._imported)
         return True
 
-    def _choose(self, ranks: Sequence[Wanted], libraries: Collection[str]) -> str:
-        """Return why jax is imported for the ranks, whose user has named no modules.
-
-        Raises:
-            Unsuited: nothing should be imported; the text says why.
-
-        """
-        if len(ranks) == 1:
-            raise Unsuited("a single rank on its host")
+    def _find_obstacle(self, ranks: Sequence[Wanted]) -> str:
+        """Return why these ranks are not to be forked; "" if they may be."""
+        assert self._order is not None
         rank, environ = ranks[0]
-        return find_library(rank.argv, rank.cwd, environ, libraries)
+        if not system.forks_ranks:
+            return "it needs Linux and /proc"
+        path = find_executable(rank.argv[0], rank.cwd, environ.get("PATH", os.defpath))
+        try:
+            with open(path or rank.argv[0], "rb") as file:
+                if file.read(len(_ELF)) != _ELF:
+                    return f"{rank.argv[0]} is a script"
+        except OSError:
+            return "its command cannot be read"
+        if environ.get("PYTHONHASHSEED") == "random":
+            return "PYTHONHASHSEED=random asks for a different seed in each rank"
+        if not self._order.auto:
+            return ""
+        if len(ranks) == 1:
+            return "a single rank on its host"
+        try:
+            self._why = find_library(rank.argv, rank.cwd, environ)
+        except Unsuited as unsuited:
+            return str(unsuited)
+        return ""
 
-    def _start_server(self, first: Wanted) -> None:
+    # --- the server ---
+
+    def _start_server(self, first: Wanted, *, is_early: bool) -> None:
         """Start the server with the command of the first rank."""
         assert self._order is not None
-        rank, environ = first
-        order = f"{','.join(self._order.modules)}:{'auto' if self._why else ''}"
+        is_auto = self._order.auto
+        if is_auto:
+            self._hidden = os.pipe()
+            for fd in self._hidden:
+                os.set_blocking(fd, False)  # a full pipe is an error of the import that prints
+            standard = NO_INPUT, self._hidden[1], self._hidden[1]
+        else:
+            self._first_ends = self.agent.make_standard_streams(first[0])
+            standard = NO_INPUT, self._first_ends[1], self._first_ends[2]
+        how = {"is_auto": is_auto, "is_early": is_early}
         try:
-            self._server = ImportServerLink(order, environ, self.agent.loop, self._on_packet)
-            self._server.start(rank, self._make_streams(), self.files_limit)
+            modules, limit = self._order.modules, self.files_limit
+            self._server = ImportServerLink(modules, first, standard, limit, **how)
         except (OSError, SpawnError):  # starting the ranks afresh reports the same error
-            self._hang_up()
-            self._server = None
-            if self._forking is not None:
-                self._forking.refuse_all()
-                self._finish_forking()
+            self._imported = Imported(0.0, "the importing process cannot be started")
+        else:
+            self._server.watch(self.agent.loop, self._on_message_of_server)
 
-    def _make_streams(self) -> tuple[int, int, int]:
-        """Return descriptors for the server's 0, 1 and 2: the first rank's, or a hidden pipe."""
-        if not self._why:
-            assert self._forking is not None
-            _, out, err = self._forking.get_first_ends()
-            return NO_INPUT, out, err
-        self._hidden = read_end, end = os.pipe()
-        os.set_blocking(read_end, False)
-        os.set_blocking(end, False)  # a full pipe is an error of the import that prints
-        return NO_INPUT, end, end
+    def _on_message_of_server(self, message: ForkMessage) -> None:
+        if isinstance(message, ImportBegins):
+            self.agent.link.send(Importing(message.module))
+        elif isinstance(message, Imported):
+            printed = self._read_printed_line()
+            why_not = message.why_not or (f"an import prints: {printed}" if printed else "")
+            self._imported = Imported(message.seconds, why_not)
+            if self._ranks:
+                self._fork_ranks(self._imported)
 
     def _read_printed_line(self) -> str:
         """Return the first line that a chosen import has printed; "" if it has printed nothing."""
         try:
-            data = os.read(self._hidden[0], _MOST_TEXT) if self._hidden is not None else b""
+            data = os.read(self._hidden[0], _MOST_TEXT) if self._hidden else b""
         except BlockingIOError:
             return ""
         return data.decode("utf-8", "replace").strip().partition("\n")[0]
 
-    def _on_imported(self, server: ImportServerLink, seconds: float) -> None:
-        """Let the server fork; give up if a chosen import prints: each rank has to show that."""
-        assert self._forking is not None
-        if printed := self._read_printed_line():
-            self._unfit = f"an import prints: {printed}"
-            server.hang_up()
-        else:
-            self._forking.begin(server, seconds)
-
-    def _finish_forking(self) -> None:
-        forking, self._forking = self._forking, None
-        assert forking is not None
-        self._close_hidden()
-        forking.end()
-        for report in forking.make_reports():
-            self.agent.link.send(report)
-        self.agent.start_ranks(forking.afresh)
-        self.agent.reap()  # a rank may have been killed before it was one
-
-    def _on_packet(self, packet: ForkMessage | str) -> None:
-        """Handle a message from the server, or a piece of its stack."""
-        if isinstance(packet, Imported):
-            self._imported_s = packet.seconds
-        if self._forking is None:  # the ranks are not to be started yet, or not any more
-            if isinstance(packet, NotForked):
-                self._unfit = packet.reason
-            return
-        if isinstance(packet, str):
-            if self._importer is not None:
-                self._importer.add_text(packet)
-        elif isinstance(packet, ImportBegins):
-            self.agent.link.send(Importing(packet.module))
-        elif isinstance(packet, Imported) and self._server is not None:
-            self._on_imported(self._server, packet.seconds)
-        elif isinstance(packet, NotForked) and not self._forking.has_begun:
-            self._unfit = packet.reason
-        elif isinstance(packet, (Forked, NotForked)):
-            self._forking.on_answer(packet)
-
-    # --- children ---
-
     def handle_ended_children(self) -> None:
-        """Handle the end of the server.
-
-        The agent calls this before it reaps other children: at the server's end, its ranks become
-        children of this process, even ranks that have ended.
-        """
-        status = self._server.reap() if self._server is not None else None
+        """Handle the end of the server before it has been asked for ranks."""
+        status = None if self._server is None else system.read_exit_status(self._server.pid)
         if status is None:
             return
-        self._server = None
-        if self._forking is None:
-            return
-        if not self._forking.is_complete:
-            self._forking.refuse_all(
-                self._unfit or f"the importing process {_describe_end(status)}"
-            )
-        self._finish_forking()
+        self._end_server()
+        how = f"was killed by {get_signal_name(-status)}" if status < 0 else f"exited ({status})"
+        self._imported = Imported(0.0, f"the importing process {how}")
+        if self._ranks:
+            self._fork_ranks(self._imported)
+
+    def _end_server(self) -> None:
+        server, self._server = self._server, None
+        if server is not None:
+            server.kill()
+            server.reap(self.agent.loop)
 
     def owns(self, pid: int) -> bool:
         """Return whether a process, which this part reaps, is the server."""
         return self._server is not None and self._server.pid == pid
 
     @property
-    def is_starting(self) -> bool:
-        """True if some children are not ranks yet, but will become ranks."""
-        return self._forking is not None
-
-    @property
     def placeholder_pids(self) -> Mapping[int, int]:
         """Number of the first rank, by the pid of the import server that stands in for the rank."""
-        if self._forking is None or self._server is None:
+        if self._server is None or not self._ranks:
             return {}
-        return {self._server.pid: self._forking.ranks[0][0].process_id}
+        return {self._server.pid: self._ranks[0][0].process_id}
 
     def list_stack_sources(self) -> Collection[Importer]:
         """Return the server, which can be asked for its stack."""
-        servers = self.placeholder_pids.items()
-        sources = [Importer(rank, pid) for pid, rank in servers]
-        self._importer = sources[0] if sources else None
-        return sources
+        return [self._server.importer] if self._server is not None and self._ranks else []
 
     def on_ranks_end(self) -> None:
-        """Stop forking ranks, and end the server."""
-        if self._forking is not None:
-            self._forking.close()
-            self._forking = None
-            self._close_hidden()
-        self._hang_up()
+        """Fork no ranks, and end the server."""
+        self._ranks = ()
+        self._drop()
 
-    def _hang_up(self) -> None:
-        if self._server is not None:
-            self._server.hang_up()
-
-    def _close_hidden(self) -> None:
-        for fd in self._hidden or ():
+    def _drop(self) -> None:
+        """End the server, and close all descriptors."""
+        self._end_server()
+        for fd in (*self._first_ends, *self._hidden):
             os.close(fd)
-        self._hidden = None
+        self._first_ends = self._hidden = ()
 
+    # --- the ranks ---
 
-def _find_obstacle(rank: RankOrder, environ: dict[str, str]) -> str:
-    """Return why a program cannot be forked; "" if it may be possible."""
-    if not system.forks_ranks:
-        return "it needs Linux and /proc"
-    path = find_executable(rank.argv[0], rank.cwd, environ.get("PATH", os.defpath))
-    try:
-        with open(path or rank.argv[0], "rb") as file:
-            return "" if file.read(len(_ELF)) == _ELF else f"{rank.argv[0]} is a script"
-    except OSError:
-        return "its command cannot be read"
+    def _fork_ranks(self, imported: Imported) -> None:
+        """Let the server fork the ranks; start afresh those that it cannot fork."""
+        ranks, self._ranks = self._ranks, ()
+        forked: dict[int, int] = {}  # pids
+        afresh: dict[str, list[Wanted]] = {}  # by the reason
+        start, go = os.pipe()
+        try:
+            for wanted in ranks:
+                answer = Forked(0, imported.why_not)
+                if not imported.why_not:
+                    answer = self._fork(wanted, start)
+                if answer.pid:
+                    forked[wanted[0].process_id] = answer.pid
+                else:
+                    afresh.setdefault(answer.why_not, []).append(wanted)
+        except ConnectionError:
+            forked, afresh = {}, {"the importing process does not answer": list(ranks)}
+        self._drop()
+        for rank, pid in forked.items():
+            self.agent.record_rank_start(rank, pid)
+        os.write(go, b"." * len(forked))
+        os.close(start)
+        os.close(go)  # a rank that has not got a byte ends
+        if forked:
+            self.agent.link.send(Preloaded(tuple(forked), imported.seconds, self._why))
+        for reason, those in afresh.items():
+            self._report_afresh(those, reason)
+        self.agent.start_ranks([wanted for those in afresh.values() for wanted in those])
+        self.agent.reap()  # a rank may have been killed before it was one
 
+    def _fork(self, wanted: Wanted, start: int) -> Forked:
+        """Let the server fork a rank; return the answer.
 
-def _describe_end(status: int) -> str:
-    return f"was killed by {get_signal_name(-status)}" if status < 0 else f"exited ({status})"
+        Raises:
+            ConnectionError: the server has ended, or does not answer.
+
+        """
+        assert self._server is not None
+        (rank, environ), (first, servers) = wanted, self._server.first
+        names = sorted({*servers, *environ})
+        changes = {name: environ.get(name) for name in names}
+        changes = {name: value for name, value in changes.items() if servers.get(name) != value}
+        if read := [name for name in changes if name.startswith(_READ_BEFORE)]:
+            return Forked(0, f"{read[0]} differs between ranks, and is read before the program")
+        if len(rank.settings.cores or ()) != len(first.settings.cores or ()):
+            return Forked(0, "its number of cores differs")
+        same = len(os.path.commonprefix([list(first.argv), list(rank.argv)]))
+        if len(first.argv) != len(rank.argv):
+            same = 0
+        ends, self._first_ends = self._first_ends, ()
+        ends = ends or self.agent.make_standard_streams(rank)
+        try:
+            order = Fork(rank.argv, same, changes, rank.settings, rank.cwd)
+            return self._server.fork(order, [*ends, start])
+        finally:
+            for fd in ends:
+                os.close(fd)
+
+    def _report_afresh(self, ranks: Sequence[Wanted], reason: str) -> None:
+        numbers = tuple(rank.process_id for rank, _ in ranks)
+        self.agent.link.send(StartedAfresh(numbers, reason))
 
 
 PART = Preloading

@@ -1,4 +1,8 @@
-"""Search a program's source for imports of jax, and for variables that those imports read."""
+"""Search a program's own files for imports of jax, and for what changes the result of such imports.
+
+The files are searched as text, so that a host's Python need not be able to parse them. They are
+PROGRAM, and the modules and packages of its folder that it imports.
+"""
 
 from __future__ import annotations
 
@@ -6,122 +10,129 @@ import os
 import re
 
 from ....machine.system import read_regular_file
-from ..messages import READ_BY_JAX, READ_BY_LIBRARIES
+from ..messages import COORDINATES, READ_AT_IMPORT
 
 TYPE_CHECKING = False  # as typing's own, without importing it: an agent's start is waited for
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator, Mapping, Sequence
-    from typing import Any
+    from collections.abc import Iterator, Mapping, Sequence
 
-_ONLY_AST = 0x400  # ast.PyCF_ONLY_AST, without ast
+#: A program that imports one of these imports jax.
+LIBRARIES = frozenset(
+    {
+        *("jax", "flax", "optax", "orbax", "equinox", "haiku", "chex", "diffrax", "lineax"),
+        *("optimistix", "numpyro", "netket", "blackjax", "brax", "distrax", "rlax", "jaxopt"),
+        *("jraph", "penzai", "levanter", "haliax", "MaxText", "maxtext", "t5x", "praxis", "paxml"),
+        *("evosax", "ott", "e3nn_jax", "jax_md", "mujoco_playground", "tunix", "axlearn"),
+        *("mpi4jax", "jaxlie", "quax", "eqxvision", "treescope", "clu"),
+    }
+)
 _WITH_VALUE = "WX"  # Python's options that take another word
-_MOST_BYTES = 1 << 22
-_MOST_FILES = 64
-_READ = (*READ_BY_JAX, *READ_BY_LIBRARIES)
-_VARIABLE = re.compile(f"(?:{'|'.join(_READ)})[A-Z0-9_]+")
-_COORDINATES = ("JAX_COORDINATOR_ADDRESS", "JAX_NUM_PROCESSES", "JAX_PROCESS_ID")
-_DOTENV = "load_dotenv"
-# The field with a name, by the kind of a node of the syntax tree.
-_NAMED = {"Constant": "value", "keyword": "arg", "Name": "id", "Attribute": "attr"}
+_SHARED = ("site-packages", "dist-packages")  # whose packages are not all the program's own
+_MOST_BYTES, _MOST_FILES = 1 << 22, 500
+_IMPORT = re.compile(
+    rb"(?m)(?:^|[;:])[ \t]*(?:"
+    rb"from[ \t]+(\.*)([\w.]*)[ \t]*\bimport\b[ \t]*(\([^)]*\)|[^\n;]*)|import[ \t]+([\w., \t]+))"
+)
+_WORD, _COMMENT = re.compile(rb"\w+"), re.compile(rb"(?m)^[ \t]*#.*")
+_VARIABLE = f"(?:{'|'.join(READ_AT_IMPORT)})[A-Z0-9_]*".encode()
+# As a string, `environ["JAX_X"]`, or an argument's name, `update(JAX_X="1")`.
+_CHANGES = re.compile(
+    rb"""["'](%b)["']|[(,]\s*(%b)\s*=(?!=)|\b(load_dotenv|sys\.(?:path|meta_path)|addsitedir)\b"""
+    % (_VARIABLE, _VARIABLE)
+)
 
 
 class Unsuited(Exception):
     """Error: nothing should be imported for a program; the text says why."""
 
 
-def find_library(
-    argv: Sequence[str], cwd: str, environ: Mapping[str, str], libraries: Collection[str]
-) -> str:
+def find_library(argv: Sequence[str], cwd: str, environ: Mapping[str, str]) -> str:
     """Return the library for which jax is to be imported before a rank's program, in words.
 
     Args:
         argv: Python, its options, a program.
         cwd: folder of the command.
         environ: environment of the command.
-        libraries: names of packages that import jax.
 
     Raises:
-        Unsuited: the program imports none of them, or names a variable that their import reads.
+        Unsuited: the program's files import none, or name what changes the result of that import.
 
     """
-    path = find_source_file(argv, cwd, environ)
-    name = os.path.basename(path)
-    try:
-        text = read_regular_file(path, _MOST_BYTES)
-    except OSError as error:
-        raise Unsuited(f"{name}: {error.strerror}") from None
-    if not any(library.encode() in text for library in libraries):
+    path, root = _find_source(argv, cwd, environ)
+    name, found = os.path.basename(path), ""
+    for file, text in _iterate_sources(path, root):
+        for match in _CHANGES.finditer(text):
+            word = (match[1] or match[2] or match[3]).decode()
+            if word not in COORDINATES:
+                raise Unsuited(
+                    f"{os.path.basename(file)} names {word}, on which imports of jax depend"
+                )
+        if not found:
+            packages = (steps[0] for dots, steps in _iterate_imports(text) if not dots and steps)
+            library = next((package for package in packages if package in LIBRARIES), None)
+            found = library and f"{os.path.basename(file)} imports {library}" or ""
+    if not found:
         raise Unsuited(f"{name} does not import JAX")
-    tree = _parse(text, path)
-    found = next((package for package in _iterate_imports(tree) if package in libraries), None)
-    if found is None:
-        raise Unsuited(f"{name} does not import JAX")
-    _check_settings(path, text, tree)
-    return f"{name} imports {found}"
+    return found
 
 
-def _parse(text: bytes, path: str) -> Any:
-    try:
-        return compile(text, path, "exec", _ONLY_AST, dont_inherit=True)
-    except (SyntaxError, ValueError, RecursionError):  # maybe it is newer than this Python
-        raise Unsuited(f"{os.path.basename(path)} cannot be parsed") from None
-
-
-def _check_settings(path: str, text: bytes, tree: Any) -> None:
-    """Check that a program, and the modules beside it that it imports, name no such variable.
+def _iterate_sources(path: str, root: str) -> Iterator[tuple[str, bytes]]:
+    """Yield the path and the text of a program's file, and of those below `root` that it imports.
 
     Raises:
-        Unsuited: one of them does.
+        Unsuited: the program's file cannot be read, or there are too many.
 
     """
-    folder, seen, ahead = os.path.dirname(path), {path}, [(path, text, tree)]
+    ahead, seen = [path], {path}
     while ahead:
-        path, text, tree = ahead.pop()
-        if (name := _find_variable(text, tree)) is not None:
-            raise Unsuited(f"{os.path.basename(path)} names {name}, which imports of jax read")
-        for module in tree.body:
-            for package in _iterate_imports(module) if _is_import(module) else ():
-                beside = os.path.join(folder, f"{package}.py")
-                if beside in seen or len(seen) > _MOST_FILES:
-                    continue
-                seen.add(beside)
-                try:
-                    text = read_regular_file(beside, _MOST_BYTES)
-                except OSError:  # it is not beside the program
-                    continue
-                ahead.append((beside, text, _parse(text, beside)))
+        file = ahead.pop()
+        try:
+            text = _COMMENT.sub(b"", read_regular_file(file, _MOST_BYTES))
+        except OSError as error:
+            if file == path:
+                raise Unsuited(f"{os.path.basename(path)}: {error.strerror}") from None
+            continue  # it is not beside the program
+        yield file, text
+        for found in _iterate_candidates(file, text, root):
+            if found not in seen:
+                seen.add(found)
+                ahead.append(found)
+        if len(ahead) > _MOST_FILES:
+            raise Unsuited(f"{os.path.basename(path)} imports more than {_MOST_FILES} files")
 
 
-def _find_variable(text: bytes, tree: Any) -> str | None:
-    """Return a variable that a source names and the import of jax reads; None if there is none.
-
-    It may be a key of os.environ, an argument of setdefault, update or putenv, or a word of it.
-    The rank's coordinates are read later.
-    """
-    if not any(begin.encode() in text for begin in (*_READ, _DOTENV)):
-        return None
-    for node in _walk(tree):
-        name = getattr(node, _NAMED.get(type(node).__name__, ""), None)
-        if name == _DOTENV:
-            return "load_dotenv"
-        if isinstance(name, str) and _VARIABLE.fullmatch(name) and name not in _COORDINATES:
-            return name
-    return None
-
-
-def _walk(node: Any) -> Iterator[Any]:
-    ahead = [node]
-    while ahead:
-        node = ahead.pop()
-        yield node
-        for field in node._fields:
-            value = getattr(node, field, None)
-            parts = value if isinstance(value, list) else [value]
-            ahead += [part for part in parts if hasattr(part, "_fields")]
+def _iterate_candidates(file: str, text: bytes, root: str) -> Iterator[str]:
+    """Yield the paths at which the modules could be that a file imports."""
+    own = os.path.relpath(file, root).partition(os.sep)[0]
+    is_shared = os.path.basename(root) in _SHARED
+    for dots, steps in _iterate_imports(text):
+        if is_shared and not dots and steps[0] != own:
+            continue
+        folder = os.path.dirname(file) if dots else root
+        for _ in range(dots - 1):
+            folder = os.path.dirname(folder)
+        if dots:
+            yield os.path.join(folder, "__init__.py")
+        for step in steps:
+            folder = os.path.join(folder, step)
+            if not os.path.isdir(folder):
+                yield f"{folder}.py"
+                break
+            yield os.path.join(folder, "__init__.py")
+            yield f"{folder}.py"
 
 
-def _is_import(node: Any) -> bool:
-    return type(node).__name__ in ("Import", "ImportFrom", "Try", "If", "With")
+def _iterate_imports(text: bytes) -> Iterator[tuple[int, list[str]]]:
+    """Yield the modules that a source imports: the number of leading dots, and their names."""
+    for dots, package, names, modules in _IMPORT.findall(text):
+        for module in modules.split(b","):
+            if words := module.split():
+                yield 0, words[0].decode("utf-8", "replace").split(".")
+        steps = [step.decode("utf-8", "replace") for step in package.split(b".") if step]
+        if dots or steps:
+            yield len(dots), steps
+        for name in _WORD.findall(names):
+            yield len(dots), [*steps, name.decode("utf-8", "replace")]
 
 
 def find_source_file(argv: Sequence[str], cwd: str, environ: Mapping[str, str]) -> str:
@@ -136,6 +147,11 @@ def find_source_file(argv: Sequence[str], cwd: str, environ: Mapping[str, str]) 
         Unsuited: the program is no file, or is not found.
 
     """
+    return _find_source(argv, cwd, environ)[0]
+
+
+def _find_source(argv: Sequence[str], cwd: str, environ: Mapping[str, str]) -> tuple[str, str]:
+    """Return the path of the file that a command runs, and the folder from which it imports."""
     words = iter(argv[1:])
     for word in words:
         if word.startswith("-m"):
@@ -144,14 +160,19 @@ def find_source_file(argv: Sequence[str], cwd: str, environ: Mapping[str, str]) 
             raise Unsuited("PROGRAM is not a file")
         if not word.startswith("-"):
             path = os.path.join(cwd, word)
-            return os.path.join(path, "__main__.py") if os.path.isdir(path) else path
+            path = os.path.join(path, "__main__.py") if os.path.isdir(path) else path
+            return path, os.path.dirname(os.path.realpath(path))
         if word[-1] in _WITH_VALUE and not word.startswith("--"):
             next(words, None)
     raise Unsuited("PROGRAM is not a file")
 
 
-def _find_module_file(name: str, python: str, cwd: str, environ: Mapping[str, str]) -> str:
-    """Return a module's file, if it is in a usual place: cwd, PYTHONPATH or site-packages.
+def _find_module_file(
+    name: str, python: str, cwd: str, environ: Mapping[str, str]
+) -> tuple[str, str]:
+    """Return a module's file, and the folder from which it imports its own modules.
+
+    It is looked for in usual places: cwd, PYTHONPATH or site-packages.
 
     Raises:
         Unsuited: it is in none of them.
@@ -163,32 +184,9 @@ def _find_module_file(name: str, python: str, cwd: str, environ: Mapping[str, st
     folders = [cwd, *(folder for folder in environ.get("PYTHONPATH", "").split(":") if folder)]
     folders += iglob(os.path.join(escape(prefix), "lib", "python3*", "site-packages"))
     for folder in folders:
-        path = os.path.join(cwd, folder, *name.split("."))
+        root = os.path.join(cwd, folder)
+        path = os.path.join(root, *name.split("."))
         for file in (f"{path}.py", os.path.join(path, "__main__.py")):
             if os.path.isfile(file):
-                return file
+                return file, root
     raise Unsuited(f"the source of {name} is not found")
-
-
-def _iterate_imports(node: Any) -> Iterator[str]:
-    """Yield the packages that a syntax tree imports anywhere, except under `if TYPE_CHECKING:`."""
-    kind = type(node).__name__
-    if kind == "Import":
-        yield from (alias.name.partition(".")[0] for alias in node.names)
-    elif kind == "ImportFrom" and not node.level:
-        yield node.module.partition(".")[0]
-    parts = node.orelse if kind == "If" and _is_for_types(node.test) else _iterate_statements(node)
-    for part in parts:
-        yield from _iterate_imports(part)
-
-
-def _iterate_statements(node: Any) -> Iterator[Any]:
-    """Yield the statements in a statement."""
-    for field in ("body", "orelse", "handlers", "finalbody", "cases"):
-        parts = getattr(node, field, ())
-        if isinstance(parts, list):
-            yield from parts
-
-
-def _is_for_types(test: Any) -> bool:
-    return "TYPE_CHECKING" in (getattr(test, "id", ""), getattr(test, "attr", ""))

@@ -1,21 +1,27 @@
-"""Steps of a forked rank before its program; in other ranks, these come before Python starts."""
+"""Steps of a forked rank before its program, and at its first import of a preloaded module."""
 
 from __future__ import annotations
 
 import os
 import sys
 
+from ....hook import devices
 from ....hook.agent_link import import_privately
+from ....wire import hook_environ
 from ....wire.rank_process import die_with_parent
+from ..messages import READ_AT_IMPORT, SetTooLate
 
 TYPE_CHECKING = False
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Collection, Mapping, Sequence
+    from importlib.machinery import ModuleSpec
     from types import ModuleType
     from typing import Any
 
+    from ....hook.agent_link import AgentLink
     from ....wire.rank_process import Prctl, RankSettings
+    from ..messages import Fork
 
 
 # --- what /proc shows ---
@@ -59,7 +65,90 @@ class System:
 # --- before its program ---
 
 
-def set_up_process(
+class ForkedRank:
+    """What a fork of this process has to do to become a rank.
+
+    Args:
+        link: the hook's link to the agent.
+        environ: the hook's environment.
+        agent: the agent's pid.
+        system: calls of the C library.
+    """
+
+    def __init__(
+        self, link: AgentLink, environ: dict[str, str], agent: int, system: System
+    ) -> None:
+        self._link, self._environ, self._agent, self._system = link, environ, agent, system
+        self._packages: Collection[str] = ()
+        self._loaded: dict[str, ModuleType] = {}
+        self._path: list[str] = []
+        self._variables: dict[str, str] = {}
+
+    def set_loaded(
+        self, packages: Collection[str], before: Collection[str], path: list[str]
+    ) -> None:
+        """Record what has been loaded.
+
+        Args:
+            packages: names of the packages that had to be imported.
+            before: names of the modules that were loaded before.
+            path: value of sys.path with which a program begins.
+
+        """
+        self._packages = packages
+        self._path = path
+        self._variables = dict(os.environ)  # some of them are set by jax
+        self._loaded = {
+            name: module
+            for name, module in sys.modules.items()
+            if "." not in name and name not in before
+        }
+
+    def become(self, order: Fork, descriptors: Sequence[int]) -> None:
+        """Turn this process, just forked, into the ordered rank: apply all its differences."""
+        _set_up_process(descriptors, order.settings, self._agent, self._system.prctl)
+        for environ in (self._environ, os.environ):
+            for name, value in order.changes.items():
+                if value is None:
+                    environ.pop(name, None)
+                else:
+                    environ[name] = value
+        count = len(sys.argv) - 1
+        if count:
+            sys.argv[1:] = order.argv[-count:]
+            if hasattr(sys, "orig_argv"):
+                sys.orig_argv[-count:] = order.argv[-count:]
+        self._system.set_shown_command(order.argv, self._environ)
+        _renew()
+        try:
+            self._link.connect(
+                self._environ[hook_environ.SOCKET], self._environ.get("JAX_PROCESS_ID", "")
+            )
+        except OSError:  # there is no agent: it is about to end this rank
+            pass
+        FirstImport(self._packages, self.on_first_import)
+
+    def on_first_import(self) -> None:
+        """Complete the import of jax, or of a module that the user has named, in a forked rank."""
+        self._link.send_held()
+        devices.assign_gpus(self._environ)
+        missed = apply_variables(self._variables)
+        missed += self._find_other_modules()
+        if missed:
+            self._link.send(SetTooLate(tuple(missed)))
+
+    def _find_other_modules(self) -> list[str]:
+        """Return the packages that an import would take from elsewhere now, or has taken."""
+        is_same = sys.path == self._path
+        return [
+            name
+            for name, module in self._loaded.items()
+            if sys.modules.get(name) is not module or not (is_same or _is_found_again(module))
+        ]
+
+
+
+def _set_up_process(
     descriptors: Sequence[int], settings: RankSettings, agent: int, prctl: Prctl
 ) -> None:
     """Set up this rank's session, streams and settings; then wait until it may begin.
@@ -86,7 +175,7 @@ def set_up_process(
     die_with_parent(agent, prctl)
 
 
-def renew() -> None:
+def _renew() -> None:
     """Renew objects that ranks must not share: `__main__`, NumPy seed, authkey, thread id.
 
     Python reseeds the `random` module itself after a fork.
@@ -110,3 +199,108 @@ def _copy(main: ModuleType) -> ModuleType:
     copy = type(main)(main.__name__)
     vars(copy).update(vars(main))
     return copy
+
+
+# --- at its first import ---
+
+# JAX only sets a flag from each of the variables that are named like its flags, but for these: it
+# changes the value, or uses it during its import.
+_USED_OTHERWISE = (
+    *("JAX_BACKEND_TARGET", "JAX_PLATFORM_NAME", "JAX_USE_SIMPLIFIED_JAXPR_CONSTANTS"),
+)
+_TRUTH = {
+    **dict.fromkeys(("y", "yes", "t", "true", "on", "1"), True),
+    **dict.fromkeys(("n", "no", "f", "false", "off", "0"), False),
+}
+
+
+class FirstImport:
+    """Import finder that hides preloaded packages until the program imports one of them.
+
+    Args:
+        packages: names of packages; those that are not loaded are ignored.
+        on_import: called once, when the program imports one of them; at once if none is loaded.
+
+    """
+
+    def __init__(self, packages: Collection[str], on_import: Callable[[], object]) -> None:
+        self._on_import = on_import
+        found = {name for name in packages if hasattr(sys.modules.get(name), "__spec__")}
+        names = [name for name in sys.modules if name.partition(".")[0] in found]
+        self._hidden = {name: sys.modules.pop(name) for name in names}
+        self._spec: ModuleSpec | None = None
+        if self._hidden:
+            sys.meta_path.insert(0, self)
+        else:
+            on_import()
+
+    def find_spec(self, name: str, *_: object) -> ModuleSpec | None:
+        """Put all other modules back into sys.modules if `name` is hidden, and return a spec."""
+        if name not in self._hidden:
+            return None
+        sys.modules.update({other: self._hidden[other] for other in self._hidden if other != name})
+        if self in sys.meta_path:
+            sys.meta_path.remove(self)
+        spec: Any = type(sys.__spec__)
+        return spec(name, self)  # type: ignore[no-any-return]
+
+    def create_module(self, spec: ModuleSpec) -> ModuleType:
+        """Return the loaded module."""
+        module = self._hidden[spec.name]
+        self._spec = module.__spec__
+        return module
+
+    def exec_module(self, module: ModuleType) -> None:
+        """Leave the module as it was; the import has put another spec in place."""
+        module.__spec__ = self._spec
+        self._hidden = {}
+        self._on_import()
+
+
+def apply_variables(before: Mapping[str, str]) -> list[str]:
+    """Set JAX's flags from the variables that a program has set since JAX was imported for it.
+
+    Args:
+        before: the variables at that import.
+
+    Returns:
+        names of the changed variables that cannot be applied.
+
+    """
+    config: Any = getattr(sys.modules.get("jax._src.config"), "config", None)
+    if config is None:  # no JAX was imported, or one of that name alone
+        return []
+    names = sorted(name for name in {*before, *os.environ} if name.startswith(READ_AT_IMPORT))
+    changed = [name for name in names if before.get(name) != os.environ.get(name)]
+    return [name for name in changed if not _apply(config, name)]
+
+
+def _apply(config: Any, name: str) -> bool:
+    """Set the flag of a variable as JAX does; return False if that is not possible."""
+    text, flag = os.environ.get(name), name.lower()
+    if name in _USED_OTHERWISE:
+        return False
+    if flag not in config.meta:  # a variable of JAX's is read later, or not at all
+        return name.startswith("JAX_")
+    kind = config.meta[flag][0]
+    try:
+        assert text is not None
+        value = _TRUTH[text.lower()] if kind is bool else text
+        config.update(flag, kind(text) if kind in (int, float) else value)
+    except Exception:  # an import of JAX does not accept it either
+        return False
+    return True
+
+
+def _is_found_again(loaded: ModuleType) -> bool:
+    """Return whether Python would now find a loaded module in the same file."""
+    import importlib.machinery
+
+    spec: Any = loaded.__spec__
+    if spec is None or not spec.has_location:
+        return True
+    found = importlib.machinery.PathFinder.find_spec(spec.name)
+    # A finder of some build's own may have found it, which PathFinder does not.
+    if found is None or found.origin == spec.origin:
+        return True
+    return os.path.realpath(str(found.origin)) == os.path.realpath(str(spec.origin))
