@@ -242,9 +242,8 @@ class Preloading(AgentPart, RankStarter):
             return Forked(0, f"{read[0]} differs between ranks, and is read before the program")
         if len(rank.settings.cores or ()) != len(first.settings.cores or ()):
             return Forked(0, "its number of cores differs")
-        same = len(os.path.commonprefix([list(first.argv), list(rank.argv)]))
-        if len(first.argv) != len(rank.argv):
-            same = 0
+        differs = [mine != its for mine, its in zip(first.argv, rank.argv)]
+        same = differs.index(True) if True in differs else len(rank.argv)
         ends, self._first_ends = self._first_ends, ()
         ends = ends or self.agent.make_standard_streams(rank)
         try:

@@ -70,7 +70,7 @@ def find_library(argv: Sequence[str], cwd: str, environ: Mapping[str, str]) -> s
         if not found:
             packages = (steps[0] for dots, steps in _iterate_imports(text) if not dots and steps)
             library = next((package for package in packages if package in LIBRARIES), None)
-            found = library and f"{os.path.basename(file)} imports {library}" or ""
+            found = (library and f"{os.path.basename(file)} imports {library}") or ""
     if not found:
         raise Unsuited(f"{name} does not import JAX")
     return found

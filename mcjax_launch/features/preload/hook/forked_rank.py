@@ -73,6 +73,7 @@ class ForkedRank:
         environ: the hook's environment.
         agent: the agent's pid.
         system: calls of the C library.
+
     """
 
     def __init__(
@@ -145,7 +146,6 @@ class ForkedRank:
             for name, module in self._loaded.items()
             if sys.modules.get(name) is not module or not (is_same or _is_found_again(module))
         ]
-
 
 
 def _set_up_process(

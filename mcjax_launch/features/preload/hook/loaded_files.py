@@ -17,8 +17,8 @@ class LoadedFiles:
     """All files that this process has loaded, and the folders in which it has looked for modules.
 
     Args:
-        since: when this process was started, in nanoseconds since the epoch. A file that is newer
-            counts as changed: which of its versions was loaded is not known.
+        since: when this process was started, in nanoseconds since the epoch. A file that is newer,
+            or gone, counts as changed: which of its versions was loaded is not known.
 
     """
 
@@ -26,7 +26,8 @@ class LoadedFiles:
         self._found = {path: _identify(path) for path in _list_files()}
         self._folders = {path: _identify(path) for path in _list_package_folders()}
         self._paths = {path: _list_modules(path) for path in _list_search_path()}
-        self._newer = next((p for p, each in self._found.items() if max(each[3:]) >= since), "")
+        newer = (path for path, each in self._found.items() if max(each) == 0 or each[4] >= since)
+        self._newer = next(newer, "")
 
     def find_change(self) -> str:
         """Return the path of a file or folder that is not what it was; "" if all are."""
@@ -50,23 +51,24 @@ def _identify(path: str) -> tuple[int, ...]:
 
 def _list_files() -> set[str]:
     """Return the paths of all modules' files, of mapped libraries, and of what `site` has read."""
-    files = {getattr(module, "__file__", None) for module in list(sys.modules.values())}
+    loaded = [getattr(module, "__file__", None) for module in list(sys.modules.values())]
+    # A module in an archive has the path of the archive in front.
+    files = {path for path in loaded if isinstance(path, str) and os.path.isdir(_get_folder(path))}
     with open("/proc/self/maps", encoding="utf-8", errors="surrogateescape") as maps:
-        files |= {line[line.index("/") :].rstrip("\n") for line in maps if "/" in line}
-    files.add(os.path.join(sys.prefix, "pyvenv.cfg"))
+        mapped = {line[line.index("/") :].rstrip("\n") for line in maps if "/" in line}
+    mapped.add(os.path.join(sys.prefix, "pyvenv.cfg"))
     for folder in _list_search_path():
-        files.update(os.path.join(folder, name) for name in _list_modules(folder) if ".pth" in name)
-    return {path for path in files if isinstance(path, str) and os.path.exists(path)}
+        mapped.update(os.path.join(folder, n) for n in _list_modules(folder) if n.endswith(".pth"))
+    return files | set(filter(os.path.exists, mapped))
+
+
+def _get_folder(path: str) -> str:
+    return os.path.dirname(path) or "."
 
 
 def _list_package_folders() -> set[str]:
-    folders: set[str] = set()
-    for module in list(sys.modules.values()):
-        try:
-            folders.update(module.__path__)
-        except (AttributeError, TypeError):
-            continue
-    return folders
+    paths = [getattr(module, "__path__", None) for module in list(sys.modules.values())]
+    return {folder for path in paths if isinstance(path, list) for folder in path}
 
 
 def _list_search_path() -> Iterator[str]:
