@@ -7,8 +7,6 @@ alone, which forwards them to the run.
 
 from __future__ import annotations
 
-import contextlib
-import json
 import os
 import signal
 import socket
@@ -26,7 +24,7 @@ from mcjax_launch.journal import stop_reasons
 from mcjax_launch.launcher.entry import make_own_front
 from mcjax_launch.launcher.front import Front
 from mcjax_launch.launcher.timers import OneShotTimer
-from mcjax_launch.launcher.watcher_link import MOST_BYTES, WatcherLink
+from mcjax_launch.launcher.watcher_link import JsonLines, WatcherLink
 from mcjax_launch.machine.loop import READ, Loop
 from mcjax_launch.request import ready
 from mcjax_launch.saves.folders import WatchedFolders
@@ -77,9 +75,9 @@ class Run:
 
     def __init__(self, job: Job, hosts: tuple[Host, ...]) -> None:
         self.job, self.hosts = job, hosts
-        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        self._socket, self._theirs = ours, theirs
-        self.fd = ours.fileno()
+        self._socket, self._theirs = socket.socketpair()
+        self.fd = self._socket.fileno()
+        self._lines = JsonLines(self.fd)
         self.pid = -1
 
     def fork(self) -> int:
@@ -95,21 +93,17 @@ class Run:
         """Call `on_report` with what the run reports."""
 
         def read() -> None:
-            try:
-                data = self._socket.recv(MOST_BYTES)
-            except ConnectionResetError:  # the run has ended, and has not read its last orders
-                data = b""
-            if data:
-                on_report(json.loads(data))
-            else:
+            reports = self._lines.receive()
+            if reports is None:
                 loop.forget(self.fd)
+            for report in reports or ():
+                on_report(report)
 
         loop.watch(self.fd, READ, lambda ready: read())
 
     def send(self, **order: object) -> None:
         """Send an order; do nothing if the run has ended."""
-        with contextlib.suppress(OSError):
-            self._socket.send(json.dumps(order).encode())
+        self._lines.send(order)
 
     def close(self) -> None:
         """Close this process's end of the socket."""

@@ -21,15 +21,45 @@ from mcjax_launch.wire import exit_status
 if TYPE_CHECKING:
     from mcjax_launch.journal.sink import Target
 
-#: Bytes of the longest order; each is a packet of its own.
-MOST_BYTES = 1 << 16
+_MOST_BYTES = 1 << 16
+
+
+class JsonLines:
+    """Objects, each a line of JSON, over a socket between a run and the watching process.
+
+    Args:
+        fd: descriptor of the socket.
+
+    """
+
+    def __init__(self, fd: int) -> None:
+        self.fd = fd
+        self._rest = b""
+
+    def send(self, fields: dict[str, object]) -> None:
+        """Send an object; do nothing if the other process has ended."""
+        data = json.dumps(fields).encode() + b"\n"
+        with contextlib.suppress(OSError):
+            while data:
+                data = data[os.write(self.fd, data) :]
+
+    def receive(self) -> list[dict[str, Any]] | None:
+        """Return the objects that have arrived whole; None if the other process has ended."""
+        try:
+            data = os.read(self.fd, _MOST_BYTES)
+        except ConnectionResetError:  # it has ended, and has not read everything
+            data = b""
+        if not data:
+            return None
+        *lines, self._rest = (self._rest + data).split(b"\n")
+        return [json.loads(line) for line in lines]
 
 
 class WatcherLink:
     """Link of a run's launcher to the watching process.
 
     Args:
-        fd: socket of packets to the watching process.
+        fd: socket to the watching process.
         is_held: True if the run must wait for its release.
 
     Attributes:
@@ -47,13 +77,13 @@ class WatcherLink:
         self.say: Callable[[str], object] = _ignore
         self.note: Callable[[str], object] = _ignore
         self.on_save: Callable[[StopReason], object] = _ignore
-        self._fd = fd
+        self._lines = JsonLines(fd)
         self._waiting: list[Callable[[], object]] = []
         self._children = Signals([signal.SIGCHLD])
 
     def attend(self, loop: Loop) -> None:
         """Carry out orders in this loop."""
-        loop.watch(self._fd, READ, lambda ready: self._read())
+        loop.watch(self._lines.fd, READ, lambda ready: self._read())
         loop.watch(self._children.fd, READ, lambda ready: self._forward_child_signals())
 
     def hold(self, outputs: tuple[Target, ...]) -> None:
@@ -76,21 +106,18 @@ class WatcherLink:
 
     def report(self, **fields: object) -> None:
         """Tell the watching process something about the run."""
-        with contextlib.suppress(ConnectionError):  # killed: `_read` ends this process
-            os.write(self._fd, json.dumps(fields).encode())
+        self._lines.send(fields)
 
     def _forward_child_signals(self) -> None:
         if signal.SIGCHLD in self._children.read():
             self.signals.put(signal.SIGCHLD)
 
     def _read(self) -> None:
-        try:
-            data = os.read(self._fd, MOST_BYTES)
-        except ConnectionResetError:  # reports are unread
-            data = b""
-        if not data:  # the watching process was killed; agents end as after the launcher's death
+        orders = self._lines.receive()
+        if orders is None:  # the watching process was killed; agents end as after our own death
             os._exit(exit_status.compute_signal_status(signal.SIGKILL))
-        self._obey(json.loads(data))
+        for order in orders:
+            self._obey(order)
 
     def _obey(self, order: dict[str, Any]) -> None:
         match order:

@@ -297,6 +297,7 @@ def test_many_runs_leave_no_descriptor_open(jobs: Jobs, folder: Path) -> None:
     running = start(jobs, folder)
     running.read_until(WAITS)
     launcher = psutil.Process(running.process.pid)
+    eventually(lambda: len(find_launchers(running)) == 1)  # the next run's
     known = launcher.num_fds()
     for number in range(2, 6):
         write(folder / "train.py", program(str(number)))
@@ -348,6 +349,21 @@ def test_other_hosts_get_the_saved_files(jobs: Jobs, folder: Path) -> None:
     assert seen == [("[0a]", "a"), ("[0a]", "b"), ("[1b]", "a"), ("[1b]", "b")]
     assert not [line[-1] for line in lines if os.path.exists(line[-1])]
     assert "helper.py has changed: starting again" in printed
+
+
+def test_slow_setup_hands_large_variables_to_the_next_run(jobs: Jobs, folder: Path) -> None:
+    """It runs once; what it has set is longer than a packet between the processes of --watch."""
+    text = 'import os; print("set", *(len(os.environ[f"BIG{n}"]) for n in range(4)), flush=True)'
+    (folder / "train.py").write_text(text)
+    large = "export BIG$n=$(printf %050000d 0)"
+    setup = f"echo once >> ran; sleep 1.1; for n in 0 1 2 3; do {large}; done"
+    running = start(jobs, folder, "--setup", setup)
+    for run in (1, 2):
+        running.read_until(WAITS, run)
+        write(folder / "train.py", f"{text}  # {run}")
+    running.read_until(WAITS, 3)
+    assert end(running).count("set 50000 50000 50000 50000\n") == 6
+    assert (folder / "ran").read_text() == "once\n"
 
 
 def test_program_that_vanishes_may_come_again(jobs: Jobs, folder: Path) -> None:
