@@ -57,6 +57,23 @@ def test_flags_that_the_source_does_not_name_are_applied(jobs: Jobs, tmp_path: P
     assert "had been imported" not in forked.report
 
 
+FIRST_IMPORTS = {
+    "import jax.numpy as jnp; print(jnp.arange(2.0).dtype)": "float64",
+    "from jax.numpy import arange; print(arange(2.0).dtype)": "float64",
+    "from jax.sharding import Mesh; from jax.numpy import arange; print(arange(2.0).dtype)": "float64",
+    "import importlib.util; spec = importlib.util.find_spec('jax'); import jax; print(spec is jax.__spec__, jax.config.jax_enable_x64)": "True True",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("text", FIRST_IMPORTS)
+def test_each_way_to_import_jax_first_applies_flags(jobs: Jobs, tmp_path: Path, text: str) -> None:
+    (tmp_path / "program.py").write_text(f"{SETS.format(settings={'enable_x64': '1'})}\n{text}")
+    ended = jobs.run("-v", "-n", 2, "-d", 1, "--preload", "auto", "program.py", cwd=tmp_path)
+    shown = FIRST_IMPORTS[text]
+    assert sorted(ended.stdout.splitlines()) == [f"[{rank}] {shown}" for rank in (0, 1)]
+    assert "ranks 0-1 forked after importing jax" in ended.report
+
+
 @pytest.mark.parametrize(
     ("program", "missed"),
     [

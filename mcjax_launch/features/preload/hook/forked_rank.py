@@ -225,36 +225,45 @@ class FirstImport:
 
     def __init__(self, packages: Collection[str], on_import: Callable[[], object]) -> None:
         self._on_import = on_import
-        found = {name for name in packages if hasattr(sys.modules.get(name), "__spec__")}
+        found = {name for name in packages if _can_be_hidden(name)}
         names = [name for name in sys.modules if name.partition(".")[0] in found]
         self._hidden = {name: sys.modules.pop(name) for name in names}
-        self._spec: ModuleSpec | None = None
         if self._hidden:
             sys.meta_path.insert(0, self)
         else:
             on_import()
 
     def find_spec(self, name: str, *_: object) -> ModuleSpec | None:
-        """Put all other modules back into sys.modules if `name` is hidden, and return a spec."""
+        """Return the spec of a hidden module, with which an import returns that module."""
         if name not in self._hidden:
             return None
-        sys.modules.update({other: self._hidden[other] for other in self._hidden if other != name})
-        if self in sys.meta_path:
-            sys.meta_path.remove(self)
-        spec: Any = type(sys.__spec__)
-        return spec(name, self)  # type: ignore[no-any-return]
+        module = self._hidden[name]
+        spec: Any = module.__spec__
+        loader: Any = spec.loader
 
-    def create_module(self, spec: ModuleSpec) -> ModuleType:
-        """Return the loaded module."""
-        module = self._hidden[spec.name]
-        self._spec = module.__spec__
-        return module
+        def create_module(_: ModuleSpec) -> ModuleType:
+            sys.modules.update(self._hidden)
+            return module
 
-    def exec_module(self, module: ModuleType) -> None:
-        """Leave the module as it was; the import has put another spec in place."""
-        module.__spec__ = self._spec
-        self._hidden = {}
-        self._on_import()
+        def exec_module(_: ModuleType) -> None:
+            del loader.create_module, loader.exec_module  # which leaves the loader as it was
+            if self in sys.meta_path:
+                sys.meta_path.remove(self)
+            if self._hidden:
+                self._hidden = {}
+                self._on_import()
+
+        loader.create_module, loader.exec_module = create_module, exec_module
+        return spec  # type: ignore[no-any-return]
+
+
+def _can_be_hidden(name: str) -> bool:
+    """Return whether a module is loaded, and a later import can be given it as it is.
+
+    The loader has to be an object: that of another module cannot load this one as it is.
+    """
+    spec: Any = getattr(sys.modules.get(name), "__spec__", None)
+    return spec is not None and not isinstance(spec.loader, (type, type(None)))
 
 
 def apply_variables(before: Mapping[str, str]) -> list[str]:
