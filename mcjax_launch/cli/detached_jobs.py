@@ -55,6 +55,8 @@ def attach(job_id: str, say: Say, *, quiet: bool) -> int:
         say(f"job {job.id} is lost: {end.message}")
     elif not quiet:
         say(f"job {job.id} has ended with exit status {end.exit_status}")
+    if end.dropped:
+        say(f"job {job.id}: {end.dropped}")
     return end.exit_status
 
 

@@ -45,7 +45,7 @@ def detach(options: Options, words: Sequence[str]) -> int:
     fds += [int(number[1]) for number in map(_DESCRIPTOR_PATH.fullmatch, paths) if number]
     find_all_jobs()  # those that ended long ago make room
     job_id = os.urandom(4).hex()
-    folder = make_job_folder(job_id)
+    folder, lock = make_job_folder(job_id)
     reading, writing = os.pipe()
     try:
         launcher = _start(job_id, options, words, writing, fds)
@@ -58,7 +58,9 @@ def detach(options: Options, words: Sequence[str]) -> int:
     for signum in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         if signal.getsignal(signum) != signal.SIG_IGN:
             signal.signal(signum, lambda signum, _: launcher.send_signal(signum))
-    if _has_started(reading):
+    has_started = _has_started(reading)
+    os.close(lock)
+    if has_started:
         _write(1, f"{job_id}\n".encode())
         return 0
     status = launcher.wait()

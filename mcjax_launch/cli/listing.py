@@ -48,7 +48,7 @@ def collect_fields(job: DetachedJob) -> dict[str, object]:
         "program": list(description.program),
         "state": job.state,
         "exit_status": None if end is None else end.exit_status,
-        "message": "" if end is None else end.message,
+        "message": "" if end is None else "; ".join(filter(None, (end.message, end.dropped))),
         "ranks": description.ranks,
         "hosts": list(description.hosts),
         "since": description.since,

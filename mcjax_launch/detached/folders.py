@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import re
 from collections.abc import Iterator
@@ -10,6 +11,7 @@ from mcjax_launch.errors import LaunchError
 from mcjax_launch.machine import own_paths
 
 _ID = re.compile(r"[0-9a-f]{8}")
+_NEW = ".new"  # behind the id, until the folder is locked
 #: What to do where the folder cannot be used.
 OTHER = "set XDG_STATE_HOME to another folder"
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -31,8 +33,10 @@ def get_state_folder() -> str:
     return os.path.join(state, "mcjax-launch", "jobs")
 
 
-def make_job_folder(job_id: str) -> str:
-    """Create the folder of a job; return its path.
+def make_job_folder(job_id: str) -> tuple[str, int]:
+    """Create the folder of a job; return its path, and a descriptor that locks it.
+
+    The lock says that the job is being started.
 
     Raises:
         LaunchError: the folder cannot be created, or other users can open it.
@@ -43,14 +47,35 @@ def make_job_folder(job_id: str) -> str:
     try:
         _check_unexposed(parent)
         own_paths.make_private_folder(parent)
-        os.mkdir(path, 0o700)
-        for folder in (os.path.dirname(parent), parent, path):
+        new = f"{path}{_NEW}"
+        os.mkdir(new, 0o700)
+        for folder in (os.path.dirname(parent), parent, new):
             check_private(folder)
+        lock = os.open(new, _FOLDER)
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        os.rename(new, path)
     except OSError as error:
         raise LaunchError(
             f"--detach: {error.filename or path}: {error.strerror}: {OTHER}"
         ) from None
-    return path
+    return path, lock
+
+
+def is_starting(folder: str) -> bool:
+    """Return whether the process that has created a job's folder waits for the job's start."""
+    try:
+        fd = os.open(folder, _FOLDER)
+    except OSError:
+        return False
+    try:
+        fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    except OSError:  # no locks here
+        return False
+    finally:
+        os.close(fd)
+    return False
 
 
 def _check_unexposed(folder: str) -> None:

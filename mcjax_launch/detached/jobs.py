@@ -2,22 +2,18 @@
 
 from __future__ import annotations
 
-import os
-import time
 from collections.abc import Iterator, Sequence
 from functools import cached_property
 
 from mcjax_launch.detached import record
-from mcjax_launch.detached.folders import iterate_job_folders, remove_folder
+from mcjax_launch.detached.folders import is_starting, iterate_job_folders, remove_folder
 from mcjax_launch.detached.output import read_last_line
 from mcjax_launch.errors import LaunchError
 from mcjax_launch.wire import exit_status
 
 RUNNING, ENDED, LOST = "running", "ended", "lost"
-# Ended jobs are kept for so long, at most so many: a failure may be read later.
-_KEPT_S, _MOST_KEPT = 30 * 86400.0, 40
-# A folder without a description belongs to a job that is just being started, or to none.
-_STARTING_S = 3600.0
+# So many ended jobs are kept: a failure may be read later.
+_MOST_KEPT = 40
 
 
 class DetachedJob:
@@ -90,16 +86,14 @@ class DetachedJob:
 
 
 def find_all_jobs() -> list[DetachedJob]:
-    """Return all jobs, the oldest first, after removing jobs that ended long ago.
+    """Return all jobs, the oldest first, after removing those that ended before the last forty.
 
     Raises:
         LaunchError: the folder of the jobs cannot be read, or is open to other users.
 
     """
     jobs = sorted(_iterate_jobs(), key=lambda job: job.description.since)
-    oldest = time.time() - _KEPT_S
-    over = [job for job in jobs if job.end is not None]
-    old = over[:-_MOST_KEPT] + [job for job in over if job.end and job.end.at < oldest]
+    old = [job for job in jobs if job.end is not None][:-_MOST_KEPT]
     for job in old:
         remove_folder(job.folder)
     return [job for job in jobs if job not in old]
@@ -110,15 +104,8 @@ def _iterate_jobs() -> Iterator[DetachedJob]:
         description = record.read_description(folder)
         if description is not None:
             yield DetachedJob(folder, description)
-        elif record.wait_for_launcher(folder) and _is_old(folder):
+        elif not is_starting(folder) and record.wait_for_launcher(folder):
             remove_folder(folder)
-
-
-def _is_old(folder: str) -> bool:
-    try:
-        return time.time() - os.stat(folder).st_mtime > _STARTING_S
-    except OSError:
-        return False
 
 
 def find(job_id: str) -> DetachedJob:

@@ -1,24 +1,24 @@
-"""Output of a detached job: files with numbers, of which the last two are kept."""
+"""Output of a detached job: one file, of which the end is kept."""
 
 from __future__ import annotations
 
-import contextlib
-import errno
 import os
 from collections.abc import Iterator
 
 from mcjax_launch.detached.folders import open_private
 
-#: Bytes of each of the two files.
+#: Bytes that are kept at least; at most three times as many are on the disk.
 MOST_BYTES = 32 << 20
-_PREFIX = "output."
+_NAME = "output"
 _MOST_READ = 1 << 18
 _TAIL_BYTES = 1 << 16
 _GAP = b"mcjax-launch: earlier output is not kept; --log-dir keeps all of it\n"
+# fallocate's flags KEEP_SIZE and PUNCH_HOLE, and a multiple of the size of a file system's blocks.
+_PUNCH, _BLOCK = 3, 1 << 16
 
 
 class OutputFile:
-    """Writer of the files; what a full disk does not take is dropped.
+    """Writer of the file; what a full disk does not take is dropped, and counted.
 
     Args:
         folder: folder of the job.
@@ -29,35 +29,50 @@ class OutputFile:
     """
 
     def __init__(self, folder: str) -> None:
-        self._folder = folder
-        self._number = 0
-        self._fd = self._open(0)
-        self._has_stderr = False
-
-    def _open(self, number: int) -> int:
-        flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND
-        return open_private(self._folder, f"{_PREFIX}{number}", flags)
+        self._fd = open_private(folder, _NAME, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+        self._kept_from = 0
+        self._dropped = self._unsaid = 0  # bytes; those about which the file says nothing yet
+        self._why = ""
 
     def write(self, text: bytes) -> None:
-        """Append text; begin a new file if this one is too long."""
-        with contextlib.suppress(OSError):
-            if os.fstat(self._fd).st_size > MOST_BYTES:
-                self._begin_file()
-            os.write(self._fd, text)
+        """Append text; free the room of what was printed long before."""
+        rest = text
+        try:
+            if self._unsaid:
+                rest = f"\nmcjax-launch: {self._describe(self._unsaid)}\n".encode() + text
+            while rest:
+                rest = rest[os.write(self._fd, rest) :]
+                self._unsaid = 0
+        except OSError as error:
+            self._why = error.strerror
+            lost = min(len(rest), len(text))
+            self._dropped += lost
+            self._unsaid += lost
+        size = os.fstat(self._fd).st_size
+        if size - self._kept_from > 2 * MOST_BYTES + _BLOCK:
+            self._free((size - MOST_BYTES) // _BLOCK * _BLOCK)
 
-    def _begin_file(self) -> None:
-        """Begin the next file of output; keep the present file, and remove older ones."""
-        before, self._fd = self._fd, self._open(self._number + 1)
-        os.close(before)
-        self._number += 1
-        if self._has_stderr:
-            self.redirect_stderr()
-        with contextlib.suppress(FileNotFoundError):
-            os.unlink(os.path.join(self._folder, f"{_PREFIX}{self._number - 2}"))
+    def _free(self, end: int) -> None:
+        """Free the room of the file up to `end`: all of it if the file system makes no holes."""
+        import ctypes
+
+        fallocate = getattr(ctypes.CDLL(None), "fallocate", None)
+        size = ctypes.c_longlong
+        if fallocate is not None and not fallocate(self._fd, _PUNCH, size(0), size(end)):
+            self._kept_from = end
+        else:
+            os.ftruncate(self._fd, 0)
+            self.write(_GAP)
+
+    def describe_dropped(self) -> str:
+        """Return how much of the output was not written, and why; "" if nothing was dropped."""
+        return self._describe(self._dropped) if self._dropped else ""
+
+    def _describe(self, size: int) -> str:
+        return f"{size:,} bytes of its output are not kept: {self._why}"
 
     def redirect_stderr(self) -> None:
         """Append this process's stderr, too, to the file from now on."""
-        self._has_stderr = True
         os.dup2(self._fd, 2)
 
 
@@ -68,45 +83,33 @@ def read(folder: str, *, whole: bool) -> Iterator[bytes]:
         OSError: there is no output, or it cannot be read.
 
     """
-    number, fd = _open_after(-1 if whole else max(_list_numbers(folder), default=0) - 1, folder)
+    fd = open_private(folder, _NAME, os.O_RDONLY)
     try:
-        if whole and number:
-            yield _GAP
-        if not whole and (size := os.fstat(fd).st_size) > _TAIL_BYTES:
-            os.lseek(fd, size - _TAIL_BYTES, os.SEEK_SET)
-            yield os.read(fd, _TAIL_BYTES).partition(b"\n")[2]
+        at = 0 if whole else max(0, os.fstat(fd).st_size - _TAIL_BYTES)
+        is_inside = at > 0  # probably in a line
         while True:
-            is_complete = max(_list_numbers(folder), default=number) > number
-            if data := os.read(fd, _MOST_READ):
-                yield data
-            elif is_complete:  # and was so before the read
-                os.close(fd)
-                before = number
-                number, fd = _open_after(number, folder)
-                if number > before + 1:  # the job prints faster than this is read
-                    yield _GAP
-            else:
-                yield b""
+            kept = _find_kept(fd, at)
+            if kept > at:
+                yield _GAP
+                is_inside = True
+            at = kept
+            data = os.pread(fd, _MOST_READ, at)
+            at += len(data)
+            if is_inside and data:
+                data, is_inside = data.partition(b"\n")[2], False
+            yield data
     finally:
         os.close(fd)
 
 
-def _open_after(number: int, folder: str) -> tuple[int, int]:
-    """Open the first file that is kept after file `number`; return its number and descriptor.
-
-    Raises:
-        OSError: there is none, or it cannot be read.
-
-    """
-    while later := [kept for kept in _list_numbers(folder) if kept > number]:
-        with contextlib.suppress(FileNotFoundError):  # removed meanwhile
-            return min(later), open_private(folder, f"{_PREFIX}{min(later)}", os.O_RDONLY)
-    raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), folder)
-
-
-def _list_numbers(folder: str) -> list[int]:
-    names = os.listdir(folder)
-    return [int(name.removeprefix(_PREFIX)) for name in names if name.startswith(_PREFIX)]
+def _find_kept(fd: int, at: int) -> int:
+    """Return the first offset from `at` on that is kept; 0 if the file has begun anew."""
+    if os.fstat(fd).st_size < at:
+        return 0
+    try:
+        return os.lseek(fd, at, os.SEEK_DATA)
+    except (OSError, AttributeError):  # the file's end, or a system that knows no holes
+        return at
 
 
 def read_last_line(folder: str) -> str:

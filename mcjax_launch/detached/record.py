@@ -13,9 +13,12 @@ from typing import Any
 from mcjax_launch.detached.folders import open_private
 from mcjax_launch.machine.system import LINUX, read_system_text
 from mcjax_launch.wire.value import Value
+from mcjax_launch.wording import cut_end
 
 _DESCRIPTION, _END, _LOCK = "job.json", "end.json", "lock"
-_MOST_READ = 1 << 20
+# Bytes for the end, which are written at the start: later the disk may be full.
+_ROOM = 8192
+_LONGEST_MESSAGE = 500
 _START_TIME = 19  # among the fields of /proc/PID/stat behind the process's name
 
 
@@ -28,11 +31,11 @@ class Description(Value):
         host: name of the launcher's machine.
         boot: boot id of that machine; "" if unknown.
         pid: process id of the launcher, in its own PID namespace.
-        namespace: name of that PID namespace; "" if unknown.
-        started: time when the kernel started the launcher, in ticks since its boot; "" if unknown.
         ranks: number of ranks.
         hosts: names of the ranks' hosts.
         since: start time of the job, in seconds since the epoch.
+        namespace: name of the launcher's PID namespace; "" if unknown.
+        started: time when the kernel started the launcher, in ticks since its boot; "" if unknown.
 
     """
 
@@ -41,19 +44,28 @@ class Description(Value):
     host: str
     boot: str
     pid: int
-    namespace: str
-    started: str
     ranks: int
     hosts: tuple[str, ...]
     since: float
+    namespace: str = ""
+    started: str = ""
 
 
 class JobEnd(Value):
-    """End of a job: exit status, a line that says more, and when, in seconds since the epoch."""
+    """End of a job.
+
+    Args:
+        exit_status: exit status of the job.
+        message: line that says more.
+        at: time, in seconds since the epoch.
+        dropped: line about output that could not be written; "" if there is none.
+
+    """
 
     exit_status: int
     message: str
     at: float
+    dropped: str = ""
 
 
 def identify_machine() -> tuple[str, str]:
@@ -61,14 +73,14 @@ def identify_machine() -> tuple[str, str]:
     return os.uname().nodename, read_system_text("/proc/sys/kernel/random/boot_id") if LINUX else ""
 
 
-def identify_process(pid: int) -> tuple[int, str, str]:
-    """Return a pid, this process's PID namespace, and when the process started; "" if unknown."""
+def identify_process(pid: int) -> tuple[str, str]:
+    """Return this process's PID namespace, and when a process of it started; "" if unknown."""
     try:
         namespace = os.readlink("/proc/self/ns/pid") if LINUX else ""
     except OSError:
         namespace = ""
     _, _, fields = read_system_text(f"/proc/{pid}/stat").rpartition(")") if LINUX else ("", "", "")
-    return pid, namespace, fields.split()[_START_TIME] if fields else ""
+    return namespace, fields.split()[_START_TIME] if fields else ""
 
 
 def signal_launcher(job: Description, signum: int) -> bool:
@@ -80,7 +92,7 @@ def signal_launcher(job: Description, signum: int) -> bool:
         return False
     try:
         here = (*identify_machine(), *identify_process(job.pid))
-        is_launcher = here == (job.host, job.boot, job.pid, job.namespace, job.started)
+        is_launcher = here == (job.host, job.boot, job.namespace, job.started)
         if is_launcher and LINUX:
             signal.pidfd_send_signal(launcher, signum)
         elif is_launcher:
@@ -93,18 +105,48 @@ def signal_launcher(job: Description, signum: int) -> bool:
     return is_launcher
 
 
-def write(folder: str, value: Description | JobEnd) -> None:
-    """Write the description or the end of a job in one atomic step.
+def write_description(folder: str, description: Description) -> None:
+    """Write the description of a job in one atomic step.
 
     Raises:
         OSError: the file cannot be written.
 
     """
-    name = _DESCRIPTION if isinstance(value, Description) else _END
-    fd = open_private(folder, f"{name}.part", os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+    fd = open_private(folder, f"{_DESCRIPTION}.part", os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
     with open(fd, "w", encoding="utf-8") as file:
-        json.dump({name: getattr(value, name) for name in value._fields}, file)
-    os.replace(os.path.join(folder, f"{name}.part"), os.path.join(folder, name))
+        file.write(_format(description))
+    path = os.path.join(folder, _DESCRIPTION)
+    os.replace(f"{path}.part", path)
+
+
+def reserve_end(folder: str) -> None:
+    """Make room on the disk for the end of a job.
+
+    Raises:
+        OSError: there is none.
+
+    """
+    with open(open_private(folder, _END, os.O_WRONLY | os.O_CREAT), "wb") as file:
+        file.write(b" " * _ROOM)
+
+
+def write_end(folder: str, end: JobEnd) -> None:
+    """Write the end of a job into the room that is reserved for it.
+
+    Raises:
+        OSError: the file cannot be written.
+
+    """
+    cut = end.copy_with(message=cut_end(end.message, _LONGEST_MESSAGE))
+    fd = open_private(folder, _END, os.O_WRONLY | os.O_CREAT)
+    try:
+        os.pwrite(fd, _format(cut).encode().ljust(_ROOM), 0)
+    finally:
+        os.close(fd)
+
+
+def _format(value: Value) -> str:
+    return json.dumps({name: getattr(value, name) for name in value._fields})
 
 
 def read_description(folder: str) -> Description | None:
@@ -124,8 +166,8 @@ def read_end(folder: str) -> JobEnd | None:
 def _read(folder: str, name: str, kind: Any) -> Any:
     try:
         with open(open_private(folder, name, os.O_RDONLY), encoding="utf-8") as file:
-            fields = json.loads(file.read(_MOST_READ))
-        return kind(**{name: fields[name] for name in kind._fields})
+            fields = json.load(file)
+        return kind(**{name: fields[name] for name in kind._fields if name in fields})
     except (OSError, ValueError, KeyError, TypeError):
         return None
 
@@ -177,8 +219,3 @@ def _interrupted_after(limit_s: float | None) -> Any:
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0.0)
         signal.signal(signal.SIGALRM, before)
-
-
-def make_end(status: int, message: str) -> JobEnd:
-    """Return the end of a job that ends now."""
-    return JobEnd(status, message, time.time())

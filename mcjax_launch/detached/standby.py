@@ -72,7 +72,9 @@ class Standby:
         try:
             check_private(self._folder)
             self._lock = record.lock(self._folder)
-            self.output = KeptOutput(loop, OutputFile(self._folder))
+            record.reserve_end(self._folder)
+            self._file = OutputFile(self._folder)
+            self.output = KeptOutput(loop, self._file)
         except OSError as error:
             raise LaunchError(f"--detach: {self._folder}: {error.strerror}: {OTHER}") from None
 
@@ -83,13 +85,12 @@ class Standby:
             LaunchError: the description cannot be written.
 
         """
-        here = (*record.identify_machine(), *record.identify_process(os.getpid()))
-        now = round(time.time(), 3)
-        description = record.Description(
-            self.job_id, tuple(program), *here, ranks, tuple(hosts), now
-        )
+        machine, pid, now = record.identify_machine(), os.getpid(), round(time.time(), 3)
+        what, where = (self.job_id, tuple(program)), (ranks, tuple(hosts), now)
+        process = record.identify_process(pid)
+        description = record.Description(*what, *machine, pid, *where, *process)
         try:
-            record.write(self._folder, description)
+            record.write_description(self._folder, description)
         except OSError as error:
             raise LaunchError(f"--detach: {self._folder}: {error.strerror}") from None
 
@@ -106,8 +107,10 @@ class Standby:
 
     def on_job_outcome(self, outcome: JobOutcome, at: float) -> None:
         """Record with which exit status the job has ended, and a line that says how."""
-        with contextlib.suppress(OSError):  # the disk is full, or gone
-            record.write(self._folder, record.make_end(outcome.status, outcome.message))
+        dropped = self._file.describe_dropped()
+        end = record.JobEnd(outcome.status, outcome.message, time.time(), dropped)
+        with contextlib.suppress(OSError):  # the disk is gone
+            record.write_end(self._folder, end)
 
     def close(self) -> None:
         """Remove the folder if the job never began."""

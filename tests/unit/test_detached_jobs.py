@@ -4,6 +4,7 @@ import os
 import signal
 import subprocess
 import time
+from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 
@@ -27,19 +28,19 @@ def _state_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def made(number: int, *, age_s: float = 0.0, **changes: object) -> Path:
     """A job's folder, of a launcher that is gone."""
-    folder = make_job_folder(f"{number:08x}")
+    folder, lock = make_job_folder(f"{number:08x}")
+    os.close(lock)
     host, boot = identify_machine()
-    since, process = time.time() - age_s, identify_process(os.getpid())
     job = Description(
-        f"{number:08x}", ("train.py",), host, boot, *process, 2, ("localhost",), since
+        f"{number:08x}", ("train.py",), host, boot, 1, 2, ("localhost",), time.time() - age_s
     )
-    record.write(folder, job.copy_with(**changes))
+    record.write_description(folder, job.copy_with(**changes))
     return Path(folder)
 
 
 def ended(folder: Path, status: int = 0, age_s: float = 0.0) -> None:
     """Write how the job has ended, so long ago."""
-    record.write(str(folder), JobEnd(status, "both ranks exited with 0", time.time() - age_s))
+    record.write_end(str(folder), JobEnd(status, "both ranks exited with 0", time.time() - age_s))
 
 
 def states() -> dict[str, str]:
@@ -60,8 +61,8 @@ def test_state_of_each_job_is_found() -> None:
 def test_process_that_is_not_the_launcher_gets_no_signal(field: str) -> None:
     """It has the launcher's pid in another container, or after a restart of the machine."""
     with subprocess.Popen(["sleep", "60"]) as other:
-        process = identify_process(other.pid)
-        changes = dict(zip(("pid", "namespace", "started"), process, strict=True))
+        namespace, started = identify_process(other.pid)
+        changes = {"pid": other.pid, "namespace": namespace, "started": started}
         lock = record.lock(str(made(1, **{**changes, field: "another"})))
         job = find("00000001")
         assert job.state == "running" and collect_fields(job)["launcher_pid"] is None
@@ -82,61 +83,114 @@ def test_commands_that_ask_at_once_do_not_take_each_other_for_the_launcher() -> 
     assert [job.state for job in (*first, *second)] == ["lost", "lost"]
 
 
-def test_ended_jobs_are_kept_for_a_month_up_to_forty() -> None:
-    lock = record.lock(str(made(0, age_s=90 * DAY_S)))
-    ended(made(1, age_s=32 * DAY_S), age_s=31 * DAY_S)
-    ended(made(2, age_s=32 * DAY_S), age_s=29 * DAY_S)
-    assert states() == {"00": "running", "02": "ended"}
+def test_last_forty_ended_jobs_are_kept() -> None:
+    """However old they are by the clock, which may be wrong."""
+    lock = record.lock(str(made(0, age_s=900 * DAY_S)))
     for number in range(3, 45):
-        ended(made(number, age_s=100 - number), age_s=100 - number)
+        ended(made(number, age_s=100 * DAY_S - number), age_s=100 * DAY_S - number)
     kept = sorted(states())
     assert kept == ["00", *(f"{number:02x}" for number in range(5, 45))]
     assert sorted(folder[-2:] for folder in iterate_job_folders()) == kept
     os.close(lock)
 
 
+LINES = [b"%06d\n" % number * 8 for number in range(20_000)]
+
+
 def test_only_the_end_of_a_long_output_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("mcjax_launch.detached.output.MOST_BYTES", 100)
+    monkeypatch.setattr("mcjax_launch.detached.output.MOST_BYTES", 1 << 16)
     folder = made(1)
     file = OutputFile(str(folder))
-    for number in range(100):
-        file.write(f"line {number}\n".encode())
-    assert sum(file.stat().st_size for file in folder.glob("output*")) < 300
-    assert find("00000001").last_line == "line 99"
+    for line in LINES:
+        file.write(line)
+    assert (folder / "output").stat().st_blocks * 512 < 1 << 18
+    assert find("00000001").last_line == "019999"
     first, *rest = b"".join(iter(partial(next, read(str(folder), whole=True)), b"")).splitlines()
     assert first == b"mcjax-launch: earlier output is not kept; --log-dir keeps all of it"
-    assert rest == [f"line {number}".encode() for number in range(100)][-len(rest) :]
+    assert 1 << 16 <= 7 * len(rest) + 7 and rest == b"".join(LINES).splitlines()[-len(rest) :]
 
 
-def test_reader_follows_a_job_that_begins_new_files(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("makes_holes", [True, False])
+def test_reader_follows_a_job_whose_old_output_goes(
+    monkeypatch: pytest.MonkeyPatch, *, makes_holes: bool
+) -> None:
     """Without loss while it keeps up; what it misses otherwise is told."""
-    monkeypatch.setattr("mcjax_launch.detached.output.MOST_BYTES", 100)
+    monkeypatch.setattr("mcjax_launch.detached.output.MOST_BYTES", 1 << 16)
+    monkeypatch.setattr("mcjax_launch.detached.output._PUNCH", 3 if makes_holes else 0x4000)
     folder = str(made(1))
     file = OutputFile(folder)
     reader = read(folder, whole=True)
     assert next(reader) == b""
-    printed = [f"line {number}\n".encode() for number in range(100)]
-    for ten in range(0, 100, 10):
-        for line in printed[ten : ten + 10]:
+    for at in range(0, len(LINES), 100):
+        for line in LINES[at : at + 100]:
             file.write(line)
-        assert b"".join(iter(partial(next, reader), b"")) == b"".join(printed[ten : ten + 10])
-    for line in printed:
+        if makes_holes:
+            printed = b"".join(LINES[at : at + 100])
+            assert b"".join(iter(partial(next, reader), b"")) == printed
+    for line in LINES:
         file.write(line)
     missed = b"".join(iter(partial(next, reader), b"")).splitlines()
     assert [line for line in missed if b"not kept" in line] == [_GAP.strip()]
-    assert missed[-1] == b"line 99"
+    assert missed[-1] == b"019999"
 
 
 def test_folder_of_a_job_that_starts_slowly_is_kept() -> None:
     """It has no description yet, however long its hosts take; that of a killed launcher goes."""
-    slow, killed = (Path(make_job_folder(f"{number:08x}")) for number in (1, 2))
-    starting = record.lock(str(slow))
-    os.close(record.lock(str(killed)))
-    for folder in (slow, killed):
+    (slow, begun), (new, waits), (killed, gone) = (
+        make_job_folder(f"{number:08x}") for number in (1, 2, 3)
+    )
+    os.close(begun)
+    starting = record.lock(slow)
+    os.close(gone)
+    os.close(record.lock(killed))
+    for folder in (slow, new, killed):
         os.utime(folder, (time.time() - DAY_S,) * 2)
     assert find_all_jobs() == []
-    assert (slow.exists(), killed.exists()) == (True, False)
+    assert list(map(os.path.exists, (slow, new, killed))) == [True, True, False]
+    os.close(waits)
     os.close(starting)
+    assert find_all_jobs() == []
+    assert list(map(os.path.exists, (slow, new))) == [False, False]
+
+
+@pytest.fixture
+def full_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[], None]]:
+    """Fill a small disk with the folder of the jobs to its last byte."""
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    mount = ["mount", "-t", "tmpfs", "-o", "size=256k", "tmpfs", str(disk)]
+    if subprocess.run(mount, check=False, capture_output=True).returncode:
+        pytest.skip("needs the right to mount")
+    monkeypatch.setenv("XDG_STATE_HOME", str(disk))
+
+    def fill() -> None:
+        with (disk / "filling").open("wb", buffering=0) as file, pytest.raises(OSError):
+            while True:
+                file.write(bytes(4096))
+
+    yield fill
+    subprocess.run(["umount", "-l", str(disk)], check=True)
+
+
+def test_end_of_a_job_is_recorded_on_a_full_disk(full_disk: Callable[[], None]) -> None:
+    """What is dropped of its output is counted, and said."""
+    folder = str(made(1))
+    record.reserve_end(folder)
+    file = OutputFile(folder)
+    file.write(b"first\n")
+    full_disk()
+    file.write(bytes(5000))
+    assert states() == {"01": "lost"}
+    end = JobEnd(0, "both ranks exited with 0" * 99, time.time(), file.describe_dropped())
+    record.write_end(folder, end)
+    job = find("00000001")
+    assert (job.state, job.end and job.end.exit_status) == ("ended", 0)
+    said = "910 bytes of its output are not kept: No space left on device"
+    assert str(collect_fields(job)["message"]).endswith(f"...; {said}")
+    os.unlink(os.path.join(os.path.dirname(os.path.dirname(os.path.dirname(folder))), "filling"))
+    file.write(b"last\n")
+    *_, dropped, last = b"".join(iter(partial(next, read(folder, whole=True)), b"")).splitlines()
+    assert (dropped.decode(), last) == (f"mcjax-launch: {said}", b"last")
 
 
 def test_state_of_a_job_on_another_machine_is_its_last_record() -> None:
@@ -144,13 +198,6 @@ def test_state_of_a_job_on_another_machine_is_its_last_record() -> None:
     ended(made(2, host="elsewhere"), 3)
     assert states() == {"01": "running", "02": "ended"}
     assert collect_fields(find("00000001"))["launcher_host"] == "elsewhere"
-
-
-def test_abandoned_folder_is_removed_later() -> None:
-    folder = make_job_folder("00000001")
-    assert states() == {} and os.path.isdir(folder)
-    os.utime(folder, (time.time() - 7200,) * 2)
-    assert states() == {} and not os.path.isdir(folder)
 
 
 def test_folder_that_is_no_job_is_kept(tmp_path: Path) -> None:
@@ -213,7 +260,9 @@ def test_table_says_what_matters_in_a_narrow_terminal(
     for number, status in ((2, 1), (3, 0)):
         folder = str(made(number, age_s=5 - number))
         OutputFile(folder).write(b"[0]     @ 0x7f start_thread\n")
-        record.write(folder, JobEnd(status, "rank 1 failed: ValueError: bad batch", time.time()))
+        record.write_end(
+            folder, JobEnd(status, "rank 1 failed: ValueError: bad batch", time.time())
+        )
     made(4)
     made(5, host="elsewhere")
     assert list_jobs(as_json=False) == 0
