@@ -107,7 +107,10 @@ def main(hook: str | dict[str, bytes], unkept: bytes = b"") -> NoReturn:
         signal.signal(signum, signal.SIG_IGN)
     # The protocol's descriptors are moved away: a stray print or read must not reach them.
     control, uplink = os.dup(0), os.dup(1)
-    null = os.open(os.devnull, os.O_RDWR)
+    try:
+        null = os.open(os.devnull, os.O_RDWR)
+    except OSError as error:
+        _leave_unfit(f"{os.devnull}: {error.strerror}: mknod -m 666 {os.devnull} c 1 3 makes it")
     os.dup2(null, 0)
     os.dup2(null, 1)
     os.close(null)

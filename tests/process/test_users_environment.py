@@ -67,3 +67,17 @@ def test_job_runs_without_proc(jobs: Jobs, tmp_path: Path) -> None:
     ended = jobs.run(*words, "sh", "-c", "echo here; sleep 0.2; exit 3", launcher=launcher)
     assert (ended.status, ended.stdout.count("here")) == (3, 2)
     assert "internal error" not in ended.stderr
+
+
+@pytest.mark.skipif(not HAS_UNSHARE, reason="needs a mount namespace of its own")
+def test_host_without_dev_null_is_named(jobs: Jobs) -> None:
+    hides = 'exec 3</dev/urandom && mount -t tmpfs none /dev && exec "$@"'
+    launcher = [*ALONE, "sh", "-c", hides, "sh", *LAUNCHER]
+    ended = jobs.run("-n", 2, "true", launcher=launcher)
+    assert (ended.status, ended.report.splitlines()) == (
+        255,
+        [
+            "host localhost: /dev/null: No such file or directory: "
+            "mknod -m 666 /dev/null c 1 3 makes it"
+        ],
+    )
