@@ -44,7 +44,7 @@ class OutputFile:
                 rest = rest[os.write(self._fd, rest) :]
                 self._unsaid = 0
         except OSError as error:
-            self._why = error.strerror
+            self._why = str(error.strerror)
             lost = min(len(rest), len(text))
             self._dropped += lost
             self._unsaid += lost

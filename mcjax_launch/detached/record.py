@@ -7,7 +7,6 @@ import fcntl
 import json
 import os
 import signal
-import time
 from typing import Any
 
 from mcjax_launch.detached.folders import open_private

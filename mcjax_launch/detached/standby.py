@@ -85,10 +85,21 @@ class Standby:
             LaunchError: the description cannot be written.
 
         """
-        machine, pid, now = record.identify_machine(), os.getpid(), round(time.time(), 3)
-        what, where = (self.job_id, tuple(program)), (ranks, tuple(hosts), now)
-        process = record.identify_process(pid)
-        description = record.Description(*what, *machine, pid, *where, *process)
+        pid = os.getpid()
+        host, boot = record.identify_machine()
+        namespace, started = record.identify_process(pid)
+        description = record.Description(
+            id=self.job_id,
+            program=tuple(program),
+            host=host,
+            boot=boot,
+            pid=pid,
+            ranks=ranks,
+            hosts=tuple(hosts),
+            since=round(time.time(), 3),
+            namespace=namespace,
+            started=started,
+        )
         try:
             record.write_description(self._folder, description)
         except OSError as error:

@@ -1,13 +1,18 @@
-"""Watched folders, and the rules on which of their files count."""
+"""The files that count for --watch: the kernel says that one was saved, a look says which.
+
+Linux's inotify reports that something happens in a watched folder. What has changed is found by
+comparing all files that count with what they were.
+"""
 
 from __future__ import annotations
 
+import ctypes
 import errno
 import os
+import struct
 from collections.abc import Iterator, Sequence
 
 from mcjax_launch.errors import LaunchError
-from mcjax_launch.saves.inotify import FolderEvent, Inotify, make_limit_error
 from mcjax_launch.wire.exit_status import USAGE
 from mcjax_launch.wire.value import Value
 
@@ -16,6 +21,16 @@ _NO_SOURCES = frozenset({"__pycache__", "node_modules"})
 _OF_AN_ENVIRONMENT = "pyvenv.cfg"
 _TEMPORARY = ("~", ".swp", ".swx", ".tmp", ".pyc", "___jb_tmp___", "___jb_old___")
 _OF_VIM = "4913"  # a file that vim creates to test whether it can write
+
+_CLOSE_WRITE, _MOVED_FROM, _MOVED_TO, _CREATE = 0x8, 0x40, 0x80, 0x100
+_MOVE_SELF, _ONLY_FOLDERS, _IS_FOLDER = 0x800, 0x1000000, 0x40000000
+_WANTED = _CLOSE_WRITE | _MOVED_FROM | _MOVED_TO | _CREATE | _MOVE_SELF | _ONLY_FOLDERS
+_HEAD = struct.Struct("iIII")  # watch, mask, cookie, length of the name
+_MOST_BYTES = 1 << 16
+_LIMITS = {
+    errno.ENOSPC: "fs.inotify.max_user_watches",
+    errno.EMFILE: "fs.inotify.max_user_instances",
+}
 
 
 class Watched(Value):
@@ -54,136 +69,128 @@ class Watched(Value):
 
 
 class WatchedFolders:
-    """The watched folders, kept up to date as folders are created and removed.
+    """The watched folders, and what their files were at the last look.
 
     Args:
         watched: folders and files to watch.
         without: paths of files and folders that do not count: the job itself writes them.
 
     Attributes:
-        fd: descriptor that is readable when there are events.
+        fd: descriptor that is readable when something has happened.
         problems: messages on folders that cannot be watched any more; the caller prints them.
 
     Raises:
-        LaunchError: a folder cannot be watched, or there are too many.
+        LaunchError: a folder cannot be watched, or there are too many; this system has no inotify.
 
     """
 
     def __init__(self, watched: Sequence[Watched], without: Sequence[str] = ()) -> None:
-        self._inotify = Inotify()
-        self.fd = self._inotify.fd
+        self._library = ctypes.CDLL(None, use_errno=True)
+        if not hasattr(self._library, "inotify_init1"):
+            raise LaunchError("--watch needs Linux, whose inotify reports saved files", USAGE)
+        self.fd = self._library.inotify_init1(os.O_NONBLOCK | os.O_CLOEXEC)
+        if self.fd < 0:
+            raise _make_limit_error(ctypes.get_errno())
         self._watched = watched
         self._without = {os.path.realpath(path) for path in without}
-        self._paths: dict[int, str] = {}  # by the number of its watch
-        self._rules: dict[int, set[Watched]] = {}
-        self._is_started = False
+        self._folders: dict[int, str] = {}  # by the number of its watch
         self.problems: list[str] = []
         for rule in watched:
-            for _ in self._add_all(rule.folder, rule):
-                pass
-            if rule.folder not in self._paths.values() and not self._is_known(rule.folder):
+            if not os.path.isdir(rule.folder):
                 raise LaunchError(f"--watch {rule.folder}: no such directory", USAGE)
-        self._is_started = True
-
-    def _is_known(self, folder: str) -> bool:
-        return os.path.realpath(folder) in map(os.path.realpath, self._paths.values())
+        self._files = dict(self._look())
+        for problem in self.problems:
+            raise LaunchError(problem, USAGE)
 
     def read_saved_paths(self) -> list[str]:
         """Return the paths of files that count and were saved since the last call."""
-        found: dict[str, None] = {}
-        for event in list(self._inotify.read()):
-            found.update(dict.fromkeys(self._iterate_saved(event)))
-        return list(found)
+        if not self._has_news():
+            return []
+        before, self._files = self._files, dict(self._look())
+        return [path for path, now in self._files.items() if before.get(path) != now]
 
-    def _iterate_saved(self, event: FolderEvent) -> Iterator[str]:
-        if event.missed:
-            for rule in self._watched:
-                yield from self._add_all(rule.folder, rule)
-            yield self._watched[0].folder  # any file may have been saved
-        elif event.watch in self._paths:
-            yield from self._iterate_saved_in(
-                event, self._paths[event.watch], self._rules[event.watch]
-            )
+    def _has_news(self) -> bool:
+        """Read the events that have arrived; return whether a file or folder may have changed."""
+        is_news = False
+        while data := self._read():
+            at = 0
+            while at < len(data):
+                watch, mask, _, length = _HEAD.unpack_from(data, at)
+                at += _HEAD.size + length
+                name = os.fsdecode(data[at - length : at].rstrip(b"\0"))
+                is_news |= self._is_news(watch, mask, name)
+        return is_news
 
-    def _iterate_saved_in(
-        self, event: FolderEvent, folder: str, rules: set[Watched]
-    ) -> Iterator[str]:
-        path = os.path.join(folder, event.name)
-        if event.moved:
-            self._inotify.remove(event.watch)  # leads to an event that it has ended
-        elif event.ended:
-            del self._paths[event.watch], self._rules[event.watch]
-            if any(rule.folder == folder for rule in rules):
-                self._report(f"--watch: {folder} is gone: restart mcjax-launch to watch it again")
-        elif event.folder and event.gone:
-            self._forget(path)
-        elif event.came and os.path.isdir(path):
-            for rule in rules:
-                if rule.includes_folder(path):
-                    yield from self._add_all(path, rule)
-        elif event.saved or (event.came and os.path.islink(path)):
-            counts = any(rule.includes_file(event.name) for rule in rules)
-            yield from [path] if counts and os.path.realpath(path) not in self._without else []
-
-    def _forget(self, folder: str) -> None:
-        """Stop watching a folder that has been renamed, and all folders below it."""
-        below = os.path.join(folder, "")
-        for watch, path in list(self._paths.items()):
-            if path == folder or path.startswith(below):
-                self._inotify.remove(watch)
-                del self._paths[watch], self._rules[watch]
-
-    def _add_all(self, top: str, rule: Watched) -> Iterator[str]:
-        """Watch a folder and the folders below it by a rule; yield their files that count."""
-        ahead, seen = [top], set()
-        while ahead:
-            folder = ahead.pop(0)
-            real = os.path.realpath(folder)
-            if real in seen or real in self._without or not self._add(folder, rule):
-                continue
-            seen.add(real)
-            for entry in _list_entries(folder):
-                if _is_folder(entry):
-                    ahead += [entry.path] if rule.includes_folder(entry.path) else []
-                elif rule.includes_file(entry.name):
-                    yield entry.path
-
-    def _add(self, folder: str, rule: Watched) -> bool:
-        """Watch a single folder; return False if that is not possible.
-
-        Raises:
-            LaunchError: a limit is reached while WatchedFolders is created.
-
-        """
-        if len(self._paths) >= _MOST_FOLDERS:
-            self._refuse(
-                LaunchError(
-                    f"--watch: more than {_MOST_FOLDERS} directories below {rule.folder}: "
-                    "move PROGRAM into a directory of its own, or watch fewer",
-                    USAGE,
-                )
-            )
-            return False
+    def _read(self) -> bytes:
+        """Read events; return b"" if there are no more."""
         try:
-            watch = self._inotify.add(folder)
-        except OSError as error:
-            if error.errno in (errno.ENOENT, errno.ENOTDIR, errno.EACCES, errno.ELOOP):
-                return False
-            self._refuse(make_limit_error(error.errno or 0))
-            return False
-        self._paths[watch] = folder
-        self._rules.setdefault(watch, set()).add(rule)
-        return True
+            return os.read(self.fd, _MOST_BYTES)
+        except BlockingIOError:
+            return b""
 
-    def _refuse(self, error: LaunchError) -> None:
-        """Raise an error while WatchedFolders is created; later add it to `problems`."""
-        if not self._is_started:
-            raise error from None
-        self._report(f"{error}; files in further directories are not watched")
+    def _is_news(self, watch: int, mask: int, name: str) -> bool:
+        """Return whether an event may be the save of a file that counts, or be about a folder."""
+        if not name or mask & _IS_FOLDER:
+            return True
+        if not any(rule.includes_file(name) for rule in self._watched):
+            return False
+        # A symbolic link is complete when it is created, a file when it is closed.
+        is_link = os.path.islink(os.path.join(self._folders.get(watch, ""), name))
+        return bool(mask & (_CLOSE_WRITE | _MOVED_TO)) or is_link
+
+    def _look(self) -> Iterator[tuple[str, object]]:
+        """Watch all folders that count; yield the files that count, and what changes with each."""
+        self._folders = {}
+        for rule in self._watched:
+            if not os.path.isdir(rule.folder):
+                gone = f"--watch: {rule.folder} is gone"
+                self._report(f"{gone}: restart mcjax-launch to watch it again")
+            yield from self._look_below(rule, rule.folder, set())
+
+    def _look_below(
+        self, rule: Watched, folder: str, above: set[str]
+    ) -> Iterator[tuple[str, object]]:
+        real = os.path.realpath(folder)
+        if real in above or real in self._without or not self._watch(rule, folder):
+            return
+        above.add(real)
+        for entry in _list_entries(folder):
+            if _is_folder(entry):
+                if rule.includes_folder(entry.path):
+                    yield from self._look_below(rule, entry.path, above)
+            elif rule.includes_file(entry.name) and os.path.realpath(entry) not in self._without:
+                yield entry.path, _identify(entry)
+
+    def _watch(self, rule: Watched, folder: str) -> bool:
+        """Watch a folder; return False if that is not possible."""
+        if len(self._folders) >= _MOST_FOLDERS:
+            self._report(
+                f"--watch: more than {_MOST_FOLDERS} directories below {rule.folder}: "
+                "move PROGRAM into a directory of its own, or watch fewer"
+            )
+            return False
+        # A folder that is watched already has its number.
+        watch = self._library.inotify_add_watch(self.fd, os.fsencode(folder), _WANTED)
+        if watch < 0:
+            number = ctypes.get_errno()
+            if number not in (errno.ENOENT, errno.ENOTDIR, errno.EACCES, errno.ELOOP):
+                self._report(str(_make_limit_error(number)))
+            return False
+        self._folders[watch] = folder
+        return True
 
     def _report(self, problem: str) -> None:
         if problem not in self.problems:
             self.problems.append(problem)
+
+
+def _identify(entry: os.DirEntry[str]) -> object:
+    """Return numbers that change when a file is saved."""
+    try:
+        found = entry.stat()
+    except OSError:  # a link that leads nowhere yet
+        return entry.inode()
+    return found.st_ino, found.st_mtime_ns, found.st_size
 
 
 def _is_folder(entry: os.DirEntry[str]) -> bool:
@@ -197,6 +204,14 @@ def _is_folder(entry: os.DirEntry[str]) -> bool:
 def _list_entries(folder: str) -> list[os.DirEntry[str]]:
     try:
         with os.scandir(folder) as entries:
-            return list(entries)
+            return sorted(entries, key=lambda entry: entry.name)
     except OSError:  # the folder is gone
         return []
+
+
+def _make_limit_error(number: int) -> LaunchError:
+    """Return the error for an errno of inotify, with advice if a limit is reached."""
+    why = os.strerror(number)
+    if number in _LIMITS:
+        why = f"the limit {_LIMITS[number]} is reached: raise it with sysctl"
+    return LaunchError(f"--watch: {why}", USAGE)

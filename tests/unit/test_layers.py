@@ -48,6 +48,7 @@ BECOMES = {
     "cli": {"features.preload"},
     "request": {"features.preload"},
     "features": {"job"},
+    "features.preload": {"features.preload"},  # the launcher decides with the hosts' function
 }
 FOREIGN = {
     "agent": {"psutil"},

@@ -20,7 +20,7 @@ from mcjax_launch.cli.watching import Watcher
 from mcjax_launch.errors import LaunchError
 from mcjax_launch.machine.loop import Loop
 from mcjax_launch.options.kinds import may_be_watched
-from mcjax_launch.saves import folders, inotify, saves
+from mcjax_launch.saves import folders, saves
 from mcjax_launch.saves.compiled import remove_compiled
 from mcjax_launch.saves.folders import Watched, WatchedFolders
 from mcjax_launch.saves.saves import Saves
@@ -94,28 +94,20 @@ def test_open_file_does_not_count(tmp_path: Path) -> None:
     assert watched.read_saved_paths() == [str(tmp_path / "a.py")]
 
 
-def test_lost_events_count_as_a_save(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_saves_are_found_although_the_kernel_has_lost_events(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """And folders that came meanwhile are watched."""
     watched = WatchedFolders([Watched(str(tmp_path))])
-    lost = inotify.FolderEvent(-1, "", missed=True)
+    (tmp_path / "a.py").touch()
     (tmp_path / "package").mkdir()
+    assert os.read(watched.fd, 1 << 16)
+    lost = iter([struct.pack("iIII", -1, 0x4000, 0, 0)])
     with monkeypatch.context() as patch:
-        patch.setattr(inotify.Inotify, "read", lambda self: iter([lost]))
-        assert str(tmp_path) in watched.read_saved_paths()
-    watched.read_saved_paths()
-    (tmp_path / "package" / "a.py").touch()
-    assert watched.read_saved_paths() == [str(tmp_path / "package" / "a.py")]
-
-
-def test_kernel_that_has_lost_events_is_understood() -> None:
-    events = inotify.Inotify()
-    os.close(events.fd)
-    events.fd, kernel = os.pipe()
-    os.set_blocking(events.fd, False)
-    os.write(kernel, struct.pack("iIII", -1, inotify._OVERFLOW, 0, 0))
-    assert [event.missed for event in events.read()] == [True]
-    os.close(events.fd)
-    os.close(kernel)
+        patch.setattr(watched, "_read", lambda: next(lost, b""))
+        assert watched.read_saved_paths() == [str(tmp_path / "a.py")]
+    (tmp_path / "package" / "b.py").touch()
+    assert watched.read_saved_paths() == [str(tmp_path / "package" / "b.py")]
 
 
 def test_too_many_folders_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -164,10 +156,12 @@ def test_rename_of_a_folder_keeps_the_watch_on_longer_names(tmp_path: Path) -> N
 
 
 def test_too_many_watches_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def add(self: object, folder: str) -> int:
-        raise OSError(28, "No space left on device")
+    def add(*_: object) -> int:
+        ctypes.set_errno(28)
+        return -1
 
-    monkeypatch.setattr(inotify.Inotify, "add", add)
+    library = SimpleNamespace(inotify_init1=lambda _: os.dup(0), inotify_add_watch=add)
+    monkeypatch.setattr(ctypes, "CDLL", lambda *args, **kwargs: library)
     with pytest.raises(LaunchError, match=r"the limit fs\.inotify\.max_user_watches is reached: "):
         WatchedFolders([Watched(str(tmp_path))])
 
@@ -175,7 +169,7 @@ def test_too_many_watches_are_refused(tmp_path: Path, monkeypatch: pytest.Monkey
 def test_missing_inotify_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ctypes, "CDLL", lambda *args, **kwargs: object())
     with pytest.raises(LaunchError, match="--watch needs Linux"):
-        inotify.Inotify()
+        WatchedFolders([Watched("/")])
 
 
 def test_watch_value_is_told_from_the_program(

@@ -21,7 +21,7 @@ READ_BY_LIBRARIES = (
     *("OMP_", "GOMP_", "KMP_AFFINITY", "KMP_BLOCKTIME", "MKL_", "OPENBLAS_", "GOTO_", "BLIS_"),
     *("NPY_", "NUMPY_", "TF_CPP_", "GRPC_", "GCS_", "MPITRAMPOLINE_", "TPU_LIBRARY_PATH"),
 )
-#: All that imports of jax read. From most of JAX's own, JAX only sets a flag.
+#: The same of imports of jax. From most of JAX's own, JAX only sets a flag.
 READ_AT_IMPORT = (
     *("JAX_", "JAX2TF_", "CHECK_VMA", "EAGER_CONSTANT_FOLDING"),
     *READ_BY_LIBRARIES,

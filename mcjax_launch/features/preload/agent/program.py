@@ -31,7 +31,8 @@ _SHARED = ("site-packages", "dist-packages")  # whose packages are not all the p
 _MOST_BYTES, _MOST_FILES = 1 << 22, 500
 _IMPORT = re.compile(
     rb"(?m)(?:^|[;:])[ \t]*(?:"
-    rb"from[ \t]+(\.*)([\w.]*)[ \t]*\bimport\b[ \t]*(\([^)]*\)|[^\n;]*)|import[ \t]+([\w., \t]+))"
+    rb"from[ \t]+(?=[.\w])(\.*)((?:\w[\w.]*)?)[ \t]*\bimport\b[ \t]*"
+    rb"(\([^)]{0,2000}\)|[^\n;]*)|import[ \t]+([\w., \t]+))"
 )
 _WORD, _COMMENT = re.compile(rb"\w+"), re.compile(rb"(?m)^[ \t]*#.*")
 _VARIABLE = f"(?:{'|'.join(READ_AT_IMPORT)})[A-Z0-9_]*".encode()

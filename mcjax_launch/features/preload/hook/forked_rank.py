@@ -66,7 +66,7 @@ class System:
 
 
 class ForkedRank:
-    """What a fork of this process has to do to become a rank.
+    """Identity of a rank, which a fork of this process takes on.
 
     Args:
         link: the hook's link to the agent.

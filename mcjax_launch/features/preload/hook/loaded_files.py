@@ -14,7 +14,7 @@ _MODULES = ("", ".py", ".pyc", ".so")
 
 
 class LoadedFiles:
-    """All files that this process has loaded, and the folders in which it has looked for modules.
+    """Files that this process has loaded, and the folders in which it has looked for modules.
 
     Args:
         since: when this process was started, in nanoseconds since the epoch. A file that is newer,
