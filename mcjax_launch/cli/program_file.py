@@ -3,7 +3,7 @@
 import os
 from collections.abc import Sequence
 
-from mcjax_launch.features.preload.agent.program import Unsuited, find_source_file
+from mcjax_launch.features.preload.program import Unsuited, find_source_file
 from mcjax_launch.job.job import Job
 
 

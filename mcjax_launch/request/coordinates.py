@@ -126,7 +126,7 @@ def _find_source(job: Job, name_words: int) -> str:
     if not name_words:
         return ""
     if job.module:
-        from mcjax_launch.features.preload.agent.program import Unsuited, find_source_file
+        from mcjax_launch.features.preload.program import Unsuited, find_source_file
 
         try:
             words = (job.python, "-m", *job.program)

@@ -15,7 +15,7 @@ _PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 # Folders that each host gets: the agent, its ranks' hook, and the code that both import.
 _FOLDERS = ("agent", "hook", "machine", "wire")
 # Parts of a feature that each host gets, each a file or a folder.
-_PARTS = ("messages", "agent", "hook")
+_PARTS = ("messages", "program", "agent", "hook")
 OLDEST_PYTHON = (3, 9)
 _LOADING_S = 60
 # Level 6 takes twice as long and saves 8 %.

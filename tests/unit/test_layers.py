@@ -39,16 +39,15 @@ STREAMED = {
     "agent": {"machine", "wire"},
     "hook": {"features", "machine", "wire"},
     "features/messages": {"wire"},
+    "features/program": {"machine", "wire"},
     "features/agent": {"agent", "machine", "wire"},
     "features/hook": {"hook", "machine", "wire"},
 }
 # but for the first lines, which may become this machine's agent.
 BECOMES = {
     "__main__": {"agent"},
-    "cli": {"features.preload"},
     "request": {"features.preload"},
     "features": {"job"},
-    "features.preload": {"features.preload"},  # the launcher decides with the hosts' function
 }
 FOREIGN = {
     "agent": {"psutil"},
@@ -140,11 +139,11 @@ def may_import(here: str, there: str) -> bool:
     if (mine := side(here)) is not None:
         other = side(there)
         if mine in ("features/agent", "features/hook") and room(here) == room(there):
-            return other in (mine, "features/messages", None) and (
+            return other in (mine, "features/messages", "features/program", None) and (
                 other is not None or _is_index(there)
             )
         return room(there) == room(here) or (other or room(there)) in STREAMED[mine]
-    if side(there) not in (None, "machine", "wire", "features/messages"):
+    if side(there) not in (None, "machine", "wire", "features/messages", "features/program"):
         return room(there) in BECOMES.get(room(here), ())
     return room(there) == room(here) or room(there) in allowed(room(here))
 

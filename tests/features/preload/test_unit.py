@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 from records import Clock, journal_of, run_of
 
-from mcjax_launch.features.preload.agent.program import Unsuited, find_library
 from mcjax_launch.features.preload.launcher import PreloadNotes
 from mcjax_launch.features.preload.messages import Importing
+from mcjax_launch.features.preload.program import Unsuited, find_library
 
 pytestmark = pytest.mark.every_jax
 

@@ -27,8 +27,8 @@ from ..messages import (
     Preloaded,
     StartedAfresh,
 )
+from ..program import Unsuited, find_library
 from .import_server import ImportServerLink
-from .program import Unsuited, find_library
 
 TYPE_CHECKING = False  # as typing's own, without importing it: an agent's start is waited for
 if TYPE_CHECKING:

@@ -9,8 +9,8 @@ from __future__ import annotations
 import os
 import re
 
-from ....machine.system import read_regular_file
-from ..messages import COORDINATES, READ_AT_IMPORT
+from ...machine.system import read_regular_file
+from .messages import COORDINATES, READ_AT_IMPORT
 
 TYPE_CHECKING = False  # as typing's own, without importing it: an agent's start is waited for
 if TYPE_CHECKING:
