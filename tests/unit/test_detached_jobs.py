@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -62,7 +63,7 @@ def test_process_that_is_not_the_launcher_gets_no_signal(field: str) -> None:
     """It has the launcher's pid in another container, or after a restart of the machine."""
     with subprocess.Popen(["sleep", "60"]) as other:
         namespace, started = identify_process(other.pid)
-        changes = {"pid": other.pid, "namespace": namespace, "started": started}
+        changes: dict[str, Any] = {"pid": other.pid, "namespace": namespace, "started": started}
         lock = record.lock(str(made(1, **{**changes, field: "another"})))
         job = find("00000001")
         assert job.state == "running" and collect_fields(job)["launcher_pid"] is None

@@ -112,7 +112,7 @@ def put_a_module_before_the_library(folder: Path) -> None:
     (folder / "env" / "jax.py").write_text("import os; by, text = os.getpid(), 'renewed'")
 
 
-CHANGES = {
+CHANGES: dict[Callable[[Path], None], str] = {
     edit_sitecustomize: "old renewed library",
     edit_what_sitecustomize_imports: "old renewed library",
     upgrade_a_package: "renewed old library",
