@@ -73,10 +73,7 @@ CAPABILITIES = (
     Capability(
         "detached jobs",
         (
-            "detached/*",
-            "cli/detaching.py",
-            "cli/detached_jobs.py",
-            "cli/listing.py",
+            "features/detached/*",
             "request/combinations.py",
         ),
         r"detach|attach\b",
@@ -84,7 +81,7 @@ CAPABILITIES = (
     ),
     Capability(
         "--watch",
-        ("saves/*", "cli/watching.py", "cli/watched.py", "cli/program_file.py"),
+        ("features/watch/*", "job/program_file.py"),
         r"\bwatch(ed|ing)?\b(?!\()|saves|saved",
         r"watch|save",
     ),

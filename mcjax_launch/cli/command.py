@@ -170,25 +170,25 @@ def _act_on_detached(options: Options, context: click.Context) -> int:
     if note and not options.quiet:
         say(note)
     if options.jobs:
-        from mcjax_launch.cli.listing import list_jobs
+        from mcjax_launch.features.detached.listing import list_jobs
 
         return list_jobs(as_json=options.json)
     if options.stop is not None:
-        from mcjax_launch.cli.detached_jobs import stop
+        from mcjax_launch.features.detached.commands import stop
 
         return stop(options.stop, say)
     if options.wait is not None:
-        from mcjax_launch.cli.detached_jobs import wait
+        from mcjax_launch.features.detached.commands import wait
 
         return wait(options.wait, options.timeout if "timeout" in given else None)
-    from mcjax_launch.cli.detached_jobs import attach
+    from mcjax_launch.features.detached.commands import attach
 
     return attach(options.attach or "", say, quiet=options.quiet)
 
 
 def _detach(options: Options, context: click.Context) -> int:
     """Check the options and start a detached job; return the exit status."""
-    from mcjax_launch.cli.detaching import detach
+    from mcjax_launch.features.detached.start import detach
     from mcjax_launch.request.combinations import check_detach
 
     check_detach(options, frozenset(list_options_from(context, ParameterSource.COMMANDLINE)))

@@ -98,7 +98,7 @@ def complete_ranks(value: str) -> Items:
 
 def complete_jobs(value: str) -> Items:
     """Return completions for the id of a detached job, each with its state and program."""
-    from mcjax_launch.detached.jobs import find_all_jobs
+    from mcjax_launch.features.detached.jobs import find_all_jobs
 
     try:
         found = find_all_jobs()

@@ -67,12 +67,12 @@ class Command:
 
     def run_detached(self, job_id: str) -> int:
         """Run the job without a terminal, as the launcher that --detach has started."""
-        from mcjax_launch.detached.standby import Standby
+        from mcjax_launch.features.detached.standby import Standby
         from mcjax_launch.launcher.entry import make_own_front
 
         job, hosts = ready.prepare(self._options, os.environ, self._note)
         if this_machine.runs_here(hosts) and not job.sync:
-            from mcjax_launch.cli.detaching import check_syntax
+            from mcjax_launch.features.detached.start import check_syntax
 
             check_syntax(job)
         front = make_own_front()
@@ -85,7 +85,7 @@ class Command:
 
     def watch(self) -> int:
         """Run the job again after each save; return the exit status."""
-        from mcjax_launch.cli.watching import run_again
+        from mcjax_launch.features.watch.watcher import run_again
 
         if self._options.pdb:
             this_machine.check_terminal()

@@ -6,7 +6,7 @@ import os
 import signal
 import sys
 from collections.abc import Callable, Collection, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from mcjax_launch.journal.events import NO_EVENTS
 from mcjax_launch.journal.journal import Journal
@@ -17,9 +17,7 @@ from mcjax_launch.machine.loop import READ, Loop, SignalPipe, Signals
 from mcjax_launch.wire.signals import ENDING, FORWARDED
 
 if TYPE_CHECKING:
-    from mcjax_launch.detached.standby import Standby
     from mcjax_launch.journal.stop_reasons import StopReason
-    from mcjax_launch.launcher.watcher_link import WatcherLink
     from mcjax_launch.machine.loop import Timer
 
 
@@ -52,8 +50,8 @@ class Front:
         self.loop = loop
         self.signals = signals
         self.events, self.journal = NO_EVENTS, Journal()  # until `entry.run`
-        self.watcher: WatcherLink | None = None
-        self.standby: Standby | None = None
+        self.watcher: Any = None  # of features, which the core does not name
+        self.standby: Any = None
         self._warnings = warnings
         self._outputs: tuple[Target, Target] | None = None  # shared by all attempts
 
@@ -96,12 +94,12 @@ class Front:
             sink.on_room = on_room
         return self._outputs
 
-    def detach(self, standby: Standby) -> None:
+    def detach(self, standby: Any) -> None:
         """Run without a terminal: write to the files of a detached job."""
         self._outputs, self.standby = (standby.output, standby.output), standby
         self.again = f"mcjax-launch --stop {standby.job_id} again kills them now"
 
-    def make_for(self, watcher: WatcherLink) -> Front:
+    def make_for(self, watcher: Any) -> Front:
         """Return a Front for a fork of this process that obeys the watching process."""
         front = Front(Loop(), watcher.signals, self._warnings)
         front.watcher = watcher

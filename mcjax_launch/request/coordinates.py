@@ -126,12 +126,12 @@ def _find_source(job: Job, name_words: int) -> str:
     if not name_words:
         return ""
     if job.module:
-        from mcjax_launch.features.preload.program import Unsuited, find_source_file
+        from mcjax_launch.machine.python_program import NoSource, find_source
 
         try:
             words = (job.python, "-m", *job.program)
-            return find_source_file(words, job.chdir, {**os.environ, **dict(job.env)})
-        except Unsuited:
+            return find_source(words, job.chdir, {**os.environ, **dict(job.env)})[0]
+        except NoSource:
             return ""
     path = os.path.join(job.chdir, job.program[name_words - 1])
     return path if os.path.isfile(path) else ""  # a pipe can be read once

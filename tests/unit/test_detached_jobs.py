@@ -11,13 +11,18 @@ from typing import Any
 
 import pytest
 
-from mcjax_launch.cli.listing import collect_fields, format_table, list_jobs
-from mcjax_launch.detached import record
-from mcjax_launch.detached.folders import iterate_job_folders, make_job_folder
-from mcjax_launch.detached.jobs import find, find_all_jobs
-from mcjax_launch.detached.output import _GAP, OutputFile, read
-from mcjax_launch.detached.record import Description, JobEnd, identify_machine, identify_process
 from mcjax_launch.errors import LaunchError
+from mcjax_launch.features.detached import record
+from mcjax_launch.features.detached.folders import iterate_job_folders, make_job_folder
+from mcjax_launch.features.detached.jobs import find, find_all_jobs
+from mcjax_launch.features.detached.listing import collect_fields, format_table, list_jobs
+from mcjax_launch.features.detached.output import _GAP, OutputFile, read
+from mcjax_launch.features.detached.record import (
+    Description,
+    JobEnd,
+    identify_machine,
+    identify_process,
+)
 
 DAY_S = 86400.0
 
@@ -99,7 +104,7 @@ LINES = [b"%06d\n" % number * 8 for number in range(20_000)]
 
 
 def test_only_the_end_of_a_long_output_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("mcjax_launch.detached.output.MOST_BYTES", 1 << 16)
+    monkeypatch.setattr("mcjax_launch.features.detached.output.MOST_BYTES", 1 << 16)
     folder = made(1)
     file = OutputFile(str(folder))
     for line in LINES:
@@ -116,8 +121,10 @@ def test_reader_follows_a_job_whose_old_output_goes(
     monkeypatch: pytest.MonkeyPatch, *, makes_holes: bool
 ) -> None:
     """Without loss while it keeps up; what it misses otherwise is told."""
-    monkeypatch.setattr("mcjax_launch.detached.output.MOST_BYTES", 1 << 16)
-    monkeypatch.setattr("mcjax_launch.detached.output._PUNCH", 3 if makes_holes else 0x4000)
+    monkeypatch.setattr("mcjax_launch.features.detached.output.MOST_BYTES", 1 << 16)
+    monkeypatch.setattr(
+        "mcjax_launch.features.detached.output._PUNCH", 3 if makes_holes else 0x4000
+    )
     folder = str(made(1))
     file = OutputFile(folder)
     reader = read(folder, whole=True)

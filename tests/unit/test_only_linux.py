@@ -8,7 +8,7 @@ import pytest
 PACKAGE = Path(__file__).resolve().parents[2] / "mcjax_launch"
 # Where it may be: the two seams, --preload and --watch, which are for Linux, and what does without.
 PLACES = {
-    "detached/record.py",
+    "features/detached/record.py",
     "check/probe.py",
     "agent/startup.py",
     "agent/gpu_users.py",
@@ -28,10 +28,9 @@ PLACES = {
     "features/preload/hook/forked_rank.py",
     "features/preload/hook/fitness.py",
     "features/preload/hook/loaded_files.py",
-    "cli/watching.py",
+    "features/watch/watcher.py",
     "request/program.py",
-    "saves/folders.py",
-    "saves/inotify.py",
+    "features/watch/folders.py",
 }
 NAMES = re.compile(
     r"""["'](?:/(?:proc|sys|dev/shm|dev/kmsg)\b|(?:proc|sys|dev)/)|\bprctl\b|\bpidfd_|\bP_PIDFD\b|SIGRTM|\bmemfd_|\bsignalfd

@@ -15,16 +15,15 @@ import pytest
 from fakes import Clock
 from jobs import shell_script
 
-from mcjax_launch.cli import watching
-from mcjax_launch.cli.watching import Watcher
 from mcjax_launch.errors import LaunchError
+from mcjax_launch.features.watch import folders, saves
+from mcjax_launch.features.watch import watcher as watching
+from mcjax_launch.features.watch.folders import Watched, WatchedFolders
+from mcjax_launch.features.watch.saves import Saves, remove_compiled
+from mcjax_launch.features.watch.watcher import Watcher
+from mcjax_launch.job.program_file import find_syntax_errors
 from mcjax_launch.machine.loop import Loop
 from mcjax_launch.options.kinds import may_be_watched
-from mcjax_launch.saves import folders, saves
-from mcjax_launch.saves.compiled import remove_compiled
-from mcjax_launch.saves.folders import Watched, WatchedFolders
-from mcjax_launch.saves.saves import Saves
-from mcjax_launch.saves.syntax import find_syntax_errors
 
 pytestmark = [pytest.mark.only_linux("inotify"), pytest.mark.every_jax]
 

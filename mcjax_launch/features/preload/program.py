@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import re
 
+from ...machine.python_program import NoSource, find_source
 from ...machine.system import read_regular_file
 from .messages import COORDINATES, READ_AT_IMPORT
 
@@ -26,7 +27,6 @@ LIBRARIES = frozenset(
         *("mpi4jax", "jaxlie", "quax", "eqxvision", "treescope", "clu"),
     }
 )
-_WITH_VALUE = "WX"  # Python's options that take another word
 _SHARED = ("site-packages", "dist-packages")  # whose packages are not all the program's own
 _MOST_BYTES, _MOST_FILES = 1 << 22, 500
 _IMPORT = re.compile(
@@ -59,7 +59,10 @@ def find_library(argv: Sequence[str], cwd: str, environ: Mapping[str, str]) -> s
         Unsuited: the program's files import none, or name what changes the result of that import.
 
     """
-    path, root = _find_source(argv, cwd, environ)
+    try:
+        path, root = find_source(argv, cwd, environ)
+    except NoSource as error:
+        raise Unsuited(str(error)) from None
     name, found = os.path.basename(path), ""
     for file, text in _iterate_sources(path, root):
         for match in _CHANGES.finditer(text):
@@ -134,60 +137,3 @@ def _iterate_imports(text: bytes) -> Iterator[tuple[int, list[str]]]:
             yield len(dots), steps
         for name in _WORD.findall(names):
             yield len(dots), [*steps, name.decode("utf-8", "replace")]
-
-
-def find_source_file(argv: Sequence[str], cwd: str, environ: Mapping[str, str]) -> str:
-    """Return the path of the file that a command runs.
-
-    Args:
-        argv: command line: Python, its options, and a program.
-        cwd: folder of the command.
-        environ: environment of the command.
-
-    Raises:
-        Unsuited: the program is no file, or is not found.
-
-    """
-    return _find_source(argv, cwd, environ)[0]
-
-
-def _find_source(argv: Sequence[str], cwd: str, environ: Mapping[str, str]) -> tuple[str, str]:
-    """Return the path of the file that a command runs, and the folder from which it imports."""
-    words = iter(argv[1:])
-    for word in words:
-        if word.startswith("-m"):
-            return _find_module_file(word[2:] or next(words, ""), argv[0], cwd, environ)
-        if word.startswith("-c") or word == "-":
-            raise Unsuited("PROGRAM is not a file")
-        if not word.startswith("-"):
-            path = os.path.join(cwd, word)
-            path = os.path.join(path, "__main__.py") if os.path.isdir(path) else path
-            return path, os.path.dirname(os.path.realpath(path))
-        if word[-1] in _WITH_VALUE and not word.startswith("--"):
-            next(words, None)
-    raise Unsuited("PROGRAM is not a file")
-
-
-def _find_module_file(
-    name: str, python: str, cwd: str, environ: Mapping[str, str]
-) -> tuple[str, str]:
-    """Return a module's file, and the folder from which it imports its own modules.
-
-    It is looked for in usual places: cwd, PYTHONPATH or site-packages.
-
-    Raises:
-        Unsuited: it is in none of them.
-
-    """
-    from glob import escape, iglob
-
-    prefix = os.path.dirname(os.path.dirname(os.path.join(cwd, python)))
-    folders = [cwd, *(folder for folder in environ.get("PYTHONPATH", "").split(":") if folder)]
-    folders += iglob(os.path.join(escape(prefix), "lib", "python3*", "site-packages"))
-    for folder in folders:
-        root = os.path.join(cwd, folder)
-        path = os.path.join(root, *name.split("."))
-        for file in (f"{path}.py", os.path.join(path, "__main__.py")):
-            if os.path.isfile(file):
-                return file, root
-    raise Unsuited(f"the source of {name} is not found")

@@ -7,10 +7,15 @@ import os
 import time
 from collections.abc import Callable, Sequence
 
-from mcjax_launch.detached import record
-from mcjax_launch.detached.folders import OTHER, check_private, get_state_folder, remove_folder
-from mcjax_launch.detached.output import OutputFile
 from mcjax_launch.errors import LaunchError
+from mcjax_launch.features.detached import record
+from mcjax_launch.features.detached.folders import (
+    OTHER,
+    check_private,
+    get_state_folder,
+    remove_folder,
+)
+from mcjax_launch.features.detached.output import OutputFile
 from mcjax_launch.journal.attempt import JobOutcome
 from mcjax_launch.journal.facts import Planned
 from mcjax_launch.journal.sink import Sink

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 
-from mcjax_launch.detached.folders import open_private
+from mcjax_launch.features.detached.folders import open_private
 
 #: Bytes that are kept at least; at most three times as many are on the disk.
 MOST_BYTES = 32 << 20

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
+import glob
+import os
 import time
 from collections.abc import Iterable
 from typing import Protocol
 
+from mcjax_launch.features.watch.folders import WatchedFolders
+from mcjax_launch.job.program_file import find_syntax_errors
 from mcjax_launch.machine.loop import READ, Loop
-from mcjax_launch.saves.compiled import remove_compiled
-from mcjax_launch.saves.folders import WatchedFolders
-from mcjax_launch.saves.syntax import find_syntax_errors
 from mcjax_launch.wire.source_lines import format_path
 from mcjax_launch.wire.timers import scale_time
 
@@ -119,3 +121,16 @@ def describe_changes(paths: Iterable[str]) -> str:
         return f"{format_path(first)} has changed"
     others = format_path(more[0]) if len(more) == 1 else f"{len(more)} other files"
     return f"{format_path(first)} and {others} have changed"
+
+
+def remove_compiled(path: str) -> None:
+    """Remove the compiled files of a source file, from which Python would make them again.
+
+    Python compares the source's time in whole seconds and its length. So if a module is saved twice
+    within a second, with equal lengths, its first version would be run.
+    """
+    folder, name = os.path.split(path)
+    pattern = os.path.join(glob.escape(folder), "__pycache__", f"{glob.escape(name[:-3])}.*.pyc")
+    for compiled in glob.glob(pattern):
+        with contextlib.suppress(OSError):
+            os.unlink(compiled)

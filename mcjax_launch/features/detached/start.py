@@ -9,15 +9,14 @@ import subprocess
 import sys
 from collections.abc import Sequence
 
-from mcjax_launch.cli.program_file import find_program
-from mcjax_launch.detached.folders import make_job_folder, remove_folder
-from mcjax_launch.detached.jobs import find_all_jobs
-from mcjax_launch.detached.standby import STARTED
 from mcjax_launch.errors import LaunchError
+from mcjax_launch.features.detached.folders import make_job_folder, remove_folder
+from mcjax_launch.features.detached.jobs import find_all_jobs
+from mcjax_launch.features.detached.standby import STARTED
 from mcjax_launch.job.job import Job
+from mcjax_launch.job.program_file import find_program, find_syntax_errors
 from mcjax_launch.journal.opening import DESCRIPTOR, parse_descriptor
 from mcjax_launch.options.options import Options
-from mcjax_launch.saves.syntax import find_syntax_errors
 from mcjax_launch.transport.early import DETACHED
 from mcjax_launch.wire import exit_status
 from mcjax_launch.wire.source_lines import format_path

@@ -16,19 +16,19 @@ from collections.abc import Callable
 from functools import cache
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from mcjax_launch.cli.watched import find_watched, list_written_paths
 from mcjax_launch.errors import LaunchError
+from mcjax_launch.features.watch.files import find_watched, list_written_paths
+from mcjax_launch.features.watch.folders import WatchedFolders
+from mcjax_launch.features.watch.link import JsonLines, WatcherLink
+from mcjax_launch.features.watch.saves import Saves
 from mcjax_launch.job.hosts import Host
 from mcjax_launch.job.job import Job
 from mcjax_launch.journal import stop_reasons
 from mcjax_launch.launcher.entry import make_own_front
 from mcjax_launch.launcher.front import Front
 from mcjax_launch.launcher.timers import OneShotTimer
-from mcjax_launch.launcher.watcher_link import JsonLines, WatcherLink
 from mcjax_launch.machine.loop import READ, Loop
 from mcjax_launch.request import ready
-from mcjax_launch.saves.folders import WatchedFolders
-from mcjax_launch.saves.saves import Saves
 from mcjax_launch.wire import exit_status
 from mcjax_launch.wire.signals import ENDING, get_signal_name
 from mcjax_launch.wire.timers import scale_time

@@ -1,8 +1,45 @@
-"""Syntax check of saved Python files."""
+"""The file of PROGRAM on this machine, and syntax errors of Python files."""
 
 import os
 import subprocess
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+
+from mcjax_launch.job.job import Job
+from mcjax_launch.machine.python_program import NoSource, find_source
+
+
+def find_program(job: Job) -> str | None:
+    """Return the file of PROGRAM; None if it is not on this machine."""
+    if job.module:
+        words: Sequence[str] = (job.python, "-m", *job.program)
+    elif job.is_python:
+        words = (job.python, *job.program)
+    elif os.path.basename(job.program[0]).startswith("python"):
+        words = job.program
+    else:
+        return _find_script(job)
+    try:
+        path, _ = find_source(words, job.chdir, {**os.environ, **dict(job.env)})
+    except NoSource:
+        return None
+    path = os.path.abspath(path)
+    return path if os.path.isfile(path) else None
+
+
+def _find_script(job: Job) -> str | None:
+    """Return a command's first argument that is a file, as in `bash run.sh`, else its own file.
+
+    None if there is neither.
+    """
+    name, *arguments = job.program
+    for word in (*arguments, *([name] if os.sep in name else [])):
+        path = os.path.abspath(os.path.join(job.chdir, word))
+        if os.path.isfile(path):
+            return path
+    return None
+
+
+# --- syntax ---
 
 # Reads paths that end with a zero byte; prints, in the same way, the path of each file with an
 # error and `line: type: message` of its first error.

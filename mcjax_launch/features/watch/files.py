@@ -3,10 +3,10 @@
 import os
 from collections.abc import Iterator
 
-from mcjax_launch.cli.program_file import find_program
 from mcjax_launch.errors import LaunchError
+from mcjax_launch.features.watch.folders import Watched
 from mcjax_launch.job.job import Job
-from mcjax_launch.saves.folders import Watched
+from mcjax_launch.job.program_file import find_program
 from mcjax_launch.wire.exit_status import USAGE
 
 #: The value of --watch without a path.

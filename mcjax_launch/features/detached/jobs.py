@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from functools import cached_property
 
-from mcjax_launch.detached import record
-from mcjax_launch.detached.folders import is_starting, iterate_job_folders, remove_folder
-from mcjax_launch.detached.output import read_last_line
 from mcjax_launch.errors import LaunchError
+from mcjax_launch.features.detached import record
+from mcjax_launch.features.detached.folders import is_starting, iterate_job_folders, remove_folder
+from mcjax_launch.features.detached.output import read_last_line
 from mcjax_launch.wire import exit_status
 
 RUNNING, ENDED, LOST = "running", "ended", "lost"

@@ -9,7 +9,7 @@ import os
 import signal
 from typing import Any
 
-from mcjax_launch.detached.folders import open_private
+from mcjax_launch.features.detached.folders import open_private
 from mcjax_launch.machine.system import LINUX, read_system_text
 from mcjax_launch.wire.value import Value
 from mcjax_launch.wording import cut_end

@@ -9,7 +9,7 @@ import sys
 import time
 from collections.abc import Sequence
 
-from mcjax_launch.detached.jobs import LOST, DetachedJob, find_all_jobs
+from mcjax_launch.features.detached.jobs import LOST, DetachedJob, find_all_jobs
 from mcjax_launch.wording import cut_end, escape_unprintable
 
 _COLUMNS = ("ID", "STATE", "RANKS", "HOSTS", "SINCE", "PROGRAM", "LAST LINE")

@@ -1,6 +1,6 @@
 """Link of a run under --watch to the process that watches the files: its orders, and the start.
 
-Each run has a launcher of its own, forked by the watching process (`cli/watching.py`), which alone
+Each run has a launcher of its own, forked by the watching process (`watcher.py`), which alone
 receives the user's signals. The next run is begun early: it prints nothing and starts no rank until
 it is released.
 """

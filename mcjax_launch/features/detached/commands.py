@@ -10,9 +10,9 @@ import signal
 import sys
 from collections.abc import Callable
 
-from mcjax_launch.cli.listing import collect_fields
-from mcjax_launch.detached.jobs import LOST, RUNNING, DetachedJob, find
-from mcjax_launch.detached.output import read
+from mcjax_launch.features.detached.jobs import LOST, RUNNING, DetachedJob, find
+from mcjax_launch.features.detached.listing import collect_fields
+from mcjax_launch.features.detached.output import read
 from mcjax_launch.wire import exit_status
 
 # Between two looks at a file that nothing announces.
