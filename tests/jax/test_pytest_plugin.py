@@ -283,7 +283,7 @@ def test_each_kind_of_failure_is_reported(session: Session) -> None:
             assert text in parts[test], f"{test}: {text}"
     assert re.search(r" Captured stdout call, rank (\d) -+\nout of \1\n", parts["test_all_fail"])
     for test, part in parts.items():
-        assert "pytest_plugin" not in part and "During handling" not in part, test
+        assert "features/pytest" not in part and "During handling" not in part, test
     result.stdout.re_match_lines(
         [r"FAILED test_it.py::test_all_fail - rank \d: assert", "FAILED .*rank 1: assert 1 == 7"]
     )
