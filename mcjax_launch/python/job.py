@@ -20,6 +20,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
+from io import FileIO
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TextIO
 
@@ -149,7 +150,7 @@ class RunningJob:
             return
         self._is_abandoned = True
         if self._launcher is not None:
-            self._launcher.abandon()
+            self._launcher.life.close()
 
     def send_signal(self, signum: int) -> None:
         """Handle a signal as the command mcjax-launch would; do nothing if the job has ended.
@@ -268,15 +269,15 @@ class RunningJob:
         launcher = self._launcher = _Launcher(self._request)
         self._send_signals()
         if self._is_abandoned:
-            launcher.abandon()
-        feeds: dict[int, Feed] = {launcher.stderr: self._keep_last_words}
-        for fd, echo in zip((launcher.stdout, launcher.stderr), self._echoes, strict=False):
-            feeds[fd] = echo.feed
+            launcher.life.close()
+        files = (launcher.process.stdout, launcher.process.stderr)
+        feeds: dict[Any, Feed] = {launcher.process.stderr: self._keep_last_words}
+        feeds |= {file: echo.feed for file, echo in zip(files, self._echoes, strict=False)}
         feeds[launcher.events] = self._read_events
         if self._request.on_values is not None:
             feeds[launcher.values] = self._request.on_values  # after the output that came before
         try:
-            _read_all(feeds, launcher.forget)
+            _read_all(feeds)
         finally:
             launcher.close()
             status = launcher.process.wait()  # 0 if this program ignores its children
@@ -370,28 +371,27 @@ class _Launcher:
         request: the launcher's command line, and the wanted reports.
 
     Attributes:
-        process: its process.
-        events: descriptor to read the launcher's events from.
-        values: descriptor to read what the ranks' calls return from; -1 if they make none.
+        process: its process; `stdout` is None without echoes.
+        events: file to read the launcher's events from.
+        values: file to read what the ranks' calls return from; None if they make none.
         calls: socket over which calls go to it; None if the ranks make none.
-        stdout, stderr: descriptors to read its output from; stdout is -1 without echoes.
+        life: file that nobody writes to: the launcher ends the job at once when it is closed.
 
     Raises:
         LaunchError: the launcher cannot be started.
 
     """
 
-    events: int
-    stderr: int
-    _life: int
+    events: FileIO
+    life: FileIO
 
     def __init__(self, request: Request) -> None:
-        self.values = self.stdout = -1
+        self.values: FileIO | None = None
         self.calls: socket.socket | None = None
-        self._ours: set[int] = set()
-        self._theirs: set[int] = set()
+        self._ours = contextlib.ExitStack()
         try:
-            self.process = self._start(request)
+            with contextlib.ExitStack() as theirs:
+                self.process = self._start(request, theirs)
         except (OSError, ValueError) as error:  # ValueError: a null byte in a word
             self.close()
             why = format_limit_error(error) if isinstance(error, OSError) else str(error)
@@ -399,63 +399,51 @@ class _Launcher:
         except BaseException:
             self.close()
             raise
-        finally:
-            for fd in self._theirs:
-                os.close(fd)
 
-    def _start(self, request: Request) -> subprocess.Popen[bytes]:
+    def _start(self, request: Request, theirs: contextlib.ExitStack) -> subprocess.Popen[bytes]:
+        """Start the launcher; `theirs` closes its ends here."""
         if not sys.executable:
             raise LaunchError("sys.executable is empty: there is no Python to run mcjax-launch")
-        life, self._life = self._make_pipe(ours=1)  # nobody writes to it: its end is ours
-        self.events, events = self._make_pipe()
-        self.stderr, stderr = self._make_pipe()
-        shared, stdout = {"life": life}, subprocess.DEVNULL
-        if request.echoes:
-            self.stdout, stdout = self._make_pipe()
+        life, self.life = self._make_pipe(theirs, ours=1)
+        self.events, events = self._make_pipe(theirs)
+        shared = {"life": life.fileno()}
         if request.on_values is not None:
-            self.values, shared["values"] = self._make_pipe()
-            ours, theirs = (_move_from_standard(end.detach()) for end in socket.socketpair())
-            self._theirs.add(theirs)
-            self.calls, shared["calls"] = socket.socket(fileno=ours), theirs
+            self.values, values = self._make_pipe(theirs)
+            ends = [_move_from_standard(end.detach()) for end in socket.socketpair()]
+            self.calls = self._ours.enter_context(socket.socket(fileno=ends[0]))
+            theirs.callback(os.close, ends[1])
+            shared |= {"values": values.fileno(), "calls": ends[1]}
         wanted = {
             "echoes": bool(request.echoes),
             "hears_output": request.hears_output,
             "hosts": request.hosts,
         }
-        command = [sys.executable, "-P", "-c", _MAIN, _FOLDER]
-        return subprocess.Popen(
-            [*command, "--events", f"fd:{events}", *request.words],
+        command = [sys.executable, "-P", "-c", _MAIN, _FOLDER, "--events", f"fd:{events.fileno()}"]
+        process = subprocess.Popen(
+            [*command, *request.words],
+            bufsize=0,
             stdin=subprocess.DEVNULL,
-            stdout=stdout,
-            stderr=stderr,
+            stdout=subprocess.PIPE if request.echoes else subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
             env={**os.environ, CLIENT: json.dumps({**shared, **wanted})},
-            pass_fds=(events, *shared.values()),
+            pass_fds=(events.fileno(), *shared.values()),
             start_new_session=True,
         )
+        for file in filter(None, (process.stdout, process.stderr)):
+            self._ours.enter_context(file)
+        return process
 
-    def _make_pipe(self, *, ours: int = 0) -> tuple[int, int]:
+    def _make_pipe(self, theirs: contextlib.ExitStack, *, ours: int = 0) -> tuple[FileIO, FileIO]:
         """Return the reading and the writing end of a new pipe, of which one stays open here."""
-        ends = tuple(map(_move_from_standard, os.pipe()))
-        self._ours.add(ends[ours])
-        self._theirs.add(ends[1 - ours])
-        return ends[0], ends[1]
-
-    def abandon(self) -> None:
-        """End the job at once, by closing the pipe that the launcher watches for that."""
-        self.forget(self._life)
-
-    def forget(self, fd: int) -> None:
-        """Close a descriptor that leads to the launcher, if it is still open."""
-        with contextlib.suppress(KeyError):
-            self._ours.remove(fd)
-            os.close(fd)
+        reads, writes = map(_move_from_standard, os.pipe())
+        ends = FileIO(reads, "rb"), FileIO(writes, "wb")
+        self._ours.enter_context(ends[ours])
+        theirs.enter_context(ends[1 - ours])
+        return ends
 
     def close(self) -> None:
         """Close all that leads to the launcher."""
-        for fd in list(self._ours):
-            self.forget(fd)
-        if self.calls is not None:
-            self.calls.close()
+        self._ours.close()
 
 
 def _move_from_standard(fd: int) -> int:
@@ -470,26 +458,24 @@ def _move_from_standard(fd: int) -> int:
     return moved
 
 
-def _read_all(feeds: Mapping[int, Feed], close: Callable[[int], object]) -> None:
-    """Read from descriptors until their writers have closed all of them.
+def _read_all(feeds: Mapping[Any, Feed]) -> None:
+    """Read from files until their writers have closed all of them.
 
     Args:
-        feeds: function for the bytes of each descriptor.
-        close: closes a descriptor that has ended, or of which no more is wanted.
+        feeds: function for the bytes of each file, which is closed if no more is wanted.
 
     """
     buffer = memoryview(bytearray(_MOST_AT_ONCE))
     poll = select.poll()
-    for fd in feeds:
+    files = {file.fileno(): file for file in feeds}
+    for fd in files:
         poll.register(fd, select.POLLIN)
-    left = set(feeds)
-    while left:
+    while files:
         for fd, _ in poll.poll():
             count = os.readv(fd, [buffer])
-            if not count or not feeds[fd](buffer[:count]):
+            if not count or not feeds[files[fd]](buffer[:count]):
                 poll.unregister(fd)
-                left.remove(fd)
-                close(fd)
+                files.pop(fd).close()
 
 
 class Echo:
