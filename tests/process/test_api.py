@@ -50,7 +50,7 @@ def test_hidden_lines_are_shown_by_a_keyword(
     capfd: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     """A caller has no command line to add -v to."""
-    said = "W1120 10:33:26.586135   25953 preemption_notifier.cc:90] SIGTERM caught at 2026"
+    said = "E1120 10:33:26.586135   25953 agent.cc:90] Polled an error from coordination service"
     script = f"""
         if [ $JAX_PROCESS_ID = 1 ]; then until [ -e ready ]; do sleep 0.01; done; exit 3; fi
         trap 'echo "{said}" >&2; exit 0' TERM
