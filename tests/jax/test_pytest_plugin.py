@@ -383,6 +383,22 @@ def test_coverage_works_under_xdist(session: Session) -> None:
         result.stdout.re_match_lines([r"measured.py +\d+ +1 +\d+% +\d+$"])
 
 
+def test_shapes_take_turns_in_a_worker(session: Session) -> None:
+    """Fixtures of a module end in the ranks of a shape whose next test is in another module."""
+    text = """
+@pytest.fixture(scope="module")
+def of_module(request):
+    return request.module.__name__
+
+@pytest.mark.mcjax(processes=[1, 2])
+def test_one(of_module):
+    assert of_module == __name__
+"""
+    for name in ("test_first.py", "test_second.py"):
+        session.file(text, name)
+    session.run("-n", "1").assert_outcomes(passed=4)
+
+
 COMPILING = """
 import numpy
 

@@ -84,7 +84,8 @@ class Controller:
         limit_s, source = self._choose_limit(item, marked)
         self._began = time.monotonic()
         if marked.shape not in self._ranks:
-            files = dict.fromkeys(str(own.path) for own in self._of_shape[marked.shape])
+            same = self._of_shape.get(marked.shape, [item])
+            files = dict.fromkeys(str(own.path) for own in same)
             ranks = RanksOfShape(self._config, marked.shape, list(files), self._cache)
             self._ranks[marked.shape] = ranks
         shared = zip(item.listchain(), following.listchain() if following else (), strict=False)

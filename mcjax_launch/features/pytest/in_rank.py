@@ -123,6 +123,9 @@ class RankTests:
         if kept:  # pytest keeps what is above the next test; more of that is not known here
             above: Any = item.listchain()[kept - 1]
             following = _Following.from_parent(above, name="following")
+        # In a worker of pytest-xdist the next test may have been one of another shape.
+        setup: Any = self._session._setupstate
+        setup.teardown_exact(item)
         item.config.hook.pytest_runtest_protocol(item=item, nextitem=following)
         serialize = self._config.hook.pytest_report_to_serializable
         reports = [serialize(config=self._config, report=own) for own in self._reports]
