@@ -138,13 +138,16 @@ class CallServer:
 
 
 def _leave(error: BaseException | None) -> NoReturn:
-    """End this process, a fork that has come back from a call: it is no rank."""
-    if error is not None and not isinstance(error, SystemExit):
-        from traceback import print_exception
+    """End this process, a fork that has come back from a call, as its program would end."""
+    status = 0 if error is None else getattr(error, "code", 1)  # of SystemExit
+    try:
+        if error is not None and not isinstance(error, SystemExit):
+            from traceback import print_exception
 
-        print_exception(type(error), error, _find_below(error.__traceback__))
-    sys.stdout.flush()
-    os._exit(0 if error is None else 1)
+            print_exception(type(error), error, _find_below(error.__traceback__))
+        sys.stdout.flush()
+    finally:
+        os._exit(status & 0xFF if isinstance(status, int) else int(status is not None))
 
 
 class CallMaker:

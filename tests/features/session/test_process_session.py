@@ -192,11 +192,13 @@ def test_ranks_of_several_hosts_make_calls(called: Any) -> None:
         assert ranks.run(called.rank, ranks=1) == [1]
 
 
-def test_main_file_is_imported_once(tmp_path: Any) -> None:
+@pytest.mark.parametrize("hidden", ["", 'sys.modules["cloudpickle"] = None'])
+def test_main_file_is_imported_once(tmp_path: Any, hidden: str) -> None:
+    """Its functions share its names, so that what a call has set is there for the next."""
     path = tmp_path / "script.py"
-    path.write_text("""
-import sys
-sys.modules["cloudpickle"] = None
+    path.write_text(
+        f"import sys\n{hidden}\n"
+        + """
 import mcjax_launch
 print("imported", flush=True)
 calls = 0
@@ -207,7 +209,8 @@ def count():
 if __name__ == "__main__":
     with mcjax_launch.session(processes=1, initialize=False) as ranks:
         print([ranks.run(count) for _ in range(3)], ranks.exec("calls, __name__"))
-""")
+"""
+    )
     done = subprocess.run([sys.executable, path], capture_output=True, text=True)
     assert sorted(done.stdout.splitlines()) == [
         "[0] imported",
@@ -305,6 +308,11 @@ def test_fork_that_comes_back_from_a_call_is_no_rank(shared: mcjax_launch.Sessio
     pids = shared.exec(fork)
     assert shared.exec("os.getpid()") == pids
     assert shared.exec("os.waitpid(child, 0)[1]") == [0, 0, 0]
+    for status in (0, 3):
+        exits = f"import sys\nchild = os.fork()\nif not child: sys.exit({status})"
+        shared.exec(exits)
+        ended = shared.exec("os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])")
+        assert ended == [status] * 3
     with pytest.raises(CallFailed, match="rank 1 raised ZeroDivisionError"):
         shared.exec("os.fork()\n1 / 0", ranks=1)
     assert shared.exec("os.getpid()") == pids

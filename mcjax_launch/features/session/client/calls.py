@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import linecache
 import os
 import pickle
@@ -45,6 +46,8 @@ _INSTALL = "pip install cloudpickle"
 _MOST_SHOWN = 40
 # The name __main__ as a pickle has it: SHORT_BINUNICODE.
 _MAIN = b"\x8c\x08__main__"
+# What a main file has that can be imported without calling the function again.
+_GUARD = "__main__"
 
 
 # --- to the ranks ---
@@ -191,6 +194,14 @@ def _pickle_call(
         LaunchError: the call cannot be pickled; the message names a cure.
 
     """
+    main: MainFile | None = None
+    cloudpickle: Any = sys.modules.get("cloudpickle")
+    if cloudpickle is None or not cloudpickle.list_registry_pickle_by_value():
+        with contextlib.suppress(Exception):  # cloudpickle may be able to, else it is told below
+            parts = pickle_in_parts((function, args, kwargs), pickle.dumps)
+            main = _find_main_file() if _MAIN in parts[0] else None
+            if _MAIN not in parts[0] or (main is not None and _GUARD in main.source):
+                return parts, main
     dumps = _choose_dumps()
     try:
         parts = pickle_in_parts((function, args, kwargs), dumps)
@@ -201,14 +212,12 @@ def _pickle_call(
         uses = "" if dumps is pickle.dumps else ", or what it uses,"
         of = f"{what}, an argument of {name}," if what else f"{name}{uses}"
         raise LaunchError(f"run: {of} cannot be pickled: {error}; {cure}") from error
-    if dumps is not pickle.dumps or _MAIN not in parts[0]:
-        return parts, None
-    if (main := _find_main_file()) is None:
+    if dumps is pickle.dumps and main is None:
         raise LaunchError(
             f"run: {name} needs names that only __main__ defines, which the ranks cannot import: "
             f"{_INSTALL}, or move it to a module"
         )
-    return parts, main
+    return parts, main if dumps is pickle.dumps else None
 
 
 def _find_unpicklable(args: Sequence[object], kwargs: Mapping[str, object], dumps: Dumps) -> str:

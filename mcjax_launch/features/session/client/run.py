@@ -51,9 +51,9 @@ def run(
     the call. Their output is printed here, unless `echo=False`.
 
     Args:
-        function: a function that the ranks can import from a module; any other one if cloudpickle
-            is installed. Without it, a function of the main script can be called, which the ranks
-            then import: the script's other code must be under `if __name__ == "__main__":`.
+        function: pickled by name if the ranks can import it: from a module, or from the main
+            script, which they import too, so its other code must be under
+            `if __name__ == "__main__":`. Lambdas and functions of a notebook need cloudpickle.
         args: positional arguments of the function, the same in all ranks.
         kwargs: keyword arguments of the function, likewise.
         initialize: False to call the function without jax.distributed.initialize().
