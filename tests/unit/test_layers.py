@@ -219,7 +219,6 @@ def test_the_core_names_no_feature() -> None:
 # In another room than the only module that imports it, and why.
 ALONE = {
     "explain/causes.py": "the summary loads it by name",
-    "features/notebook/magics.py": "IPython looks for it in the package",
     "check/run.py": "the check, without its options and its lines",
     "hook/cells.py": "of cells, as shown.py beside it",
     "hook/partial_call.py": "of JAX's programs, as spmd_program.py beside it",
