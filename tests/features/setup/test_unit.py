@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 from mcjax_launch.features.setup.agent import command
+from mcjax_launch.machine.interpreter import Unusable
 
 
 @pytest.fixture
@@ -57,3 +58,12 @@ def test_uvs_environment_is_the_ranks_unless_path_has_another(tmp_path: Path) ->
     assert command.find_chosen_python("uv sync", folder, before, before) == own
     assert command.find_chosen_python("uv sync", folder, before, after) == f"{tmp_path}/bin/python"
     assert command.find_chosen_python("pip install jax", folder, before, before) == ""
+
+
+def test_uvs_environment_that_others_can_change_is_not_chosen(tmp_path: Path) -> None:
+    own = tmp_path / ".venv" / "bin" / "python"
+    own.parent.mkdir(parents=True)
+    own.touch(mode=0o755)
+    own.parent.chmod(0o777)
+    with pytest.raises(Unusable, match=r"\.venv/bin/python: every user can write to it"):
+        command.find_chosen_python("uv sync", str(tmp_path), {}, {})

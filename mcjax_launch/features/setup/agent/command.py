@@ -5,8 +5,10 @@ from __future__ import annotations
 import os
 import re
 
-from ....machine.interpreter import find_executable
+from ....machine import own_paths
+from ....machine.interpreter import Unusable, find_executable
 from ....machine.system import list_names, read_system_text
+from ....wire.exit_status import NOT_EXECUTABLE
 
 TYPE_CHECKING = False  # as typing's own, without importing it: an agent's start is waited for
 if TYPE_CHECKING:
@@ -163,14 +165,22 @@ def find_chosen_python(
         folder: its folder.
         before, after: variables before the command and after it.
 
+    Raises:
+        Unusable: other users control uv's environment; nobody has named it.
+
     """
     for name in ("python", "python3"):
         found = find_executable(name, "", after.get("PATH", os.defpath))
         if found and found != find_executable(name, "", before.get("PATH", os.defpath)):
             return found
     own = os.path.join(folder, ".venv", "bin", "python")
-    is_uvs = "uv" in list_words(command) and os.access(own, os.X_OK)
-    return own if is_uvs else ""
+    if "uv" not in list_words(command) or not os.access(own, os.X_OK):
+        return ""
+    if why := own_paths.explain_distrust(os.path.dirname(own)):
+        raise Unusable(
+            f"--setup does not choose {own}: {why}; name it with --python", NOT_EXECUTABLE
+        )
+    return own
 
 
 def list_python_names(words: Sequence[str], folder: str) -> tuple[str, ...]:
