@@ -106,7 +106,9 @@ for number in range(60 if way else 40):
         evaluate({"w": replicate(weights + np.float32(last))}, batch)
     if way == "mapped" and number == 30:  # the mean of each device's own rows
         spec, rows = PartitionSpec(), PartitionSpec("data")
-        scale = jax.shard_map(
+        from jax import shard_map  # which jax 0.6 lacks
+
+        scale = shard_map(
             lambda w, x: (w * x.mean(), jax.lax.pmean(x.mean(), "data")),
             mesh=data,
             in_specs=(spec, rows),

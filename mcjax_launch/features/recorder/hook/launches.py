@@ -18,8 +18,7 @@ import threading
 from ....hook import executions, user_lines
 from ....wire.source_lines import PYTHON, find_owner
 from ..messages import COUNT, LAST
-from .programs import SpanningProgram
-from .texts import ProgramTexts
+from .programs import ProgramTexts, SpanningProgram
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -122,6 +121,8 @@ class Launches:
         self._programs.clear()
         self._by_sharding.clear()
         self._broken = True
+        if self._values is not None:
+            self._values.running.clear()
 
     # --- compiling ---
 
@@ -255,6 +256,7 @@ class Launches:
         """
         array, find, find_in = self._array, self._by_sharding.get, self._find_in
         get_ident, change_thread = threading.get_ident, _change_thread
+        values = self._values
 
         def on_hit(_function: Any, args: Any, kwargs: Any, out: Any) -> None:
             launched = find(id(out.sharding)) if out.__class__ is array else find_in(out)
@@ -270,6 +272,8 @@ class Launches:
                     compared.left -= 1
                     if not compared.left:
                         compared.compare(sequence, args, kwargs, out)
+                    elif values is not None and values.running:
+                        values.collect()
 
         return on_hit
 

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import hashlib
 import io
+import os
 import re
 import zlib
+from collections import deque
 
 from ....hook.spmd_program import exchanges, find_program_name
 from ....wire import source_lines
@@ -36,6 +38,8 @@ _MAPPED = ("sdy.manual_computation", "@SPMDShardToFullShape")
 # A longer constant is shown by its first values and a hash.
 _MOST_ELEMENTS = 32
 _MOST_TEXT = 1 << 24
+# The latest texts that are kept, and bytes of all together.
+_MOST_KEPT, _MOST_KEPT_BYTES = 256, 1 << 25
 _SHOWN_PLACE = re.compile(r'"([^"]+\.py)":(\d+):')
 _PLACE = re.compile(r'(?<=loc\(")(/[^"]+)(?=":\d)')
 _ARGUMENT = re.compile(r'loc\("([^"]*)"')
@@ -269,3 +273,40 @@ def list_array_names(computation: Any) -> tuple[list[str], list[str]]:
 
 def _is_main(op: Any) -> bool:
     return "sym_name" in op.attributes and bool(op.attributes["sym_name"].value == "main")
+
+
+# --- texts that the agent reads ---
+
+
+class ProgramTexts:
+    """Files with the latest programs of this process.
+
+    Args:
+        begin: path of each file without the dot and the program's identity at its end.
+
+    """
+
+    def __init__(self, begin: str) -> None:
+        self._begin = begin
+        self._kept: deque[tuple[str, int]] = deque()  # paths and lengths
+
+    def keep(self, identity: int, text: str) -> None:
+        """Keep the text of a program, if it can be written; remove the oldest texts."""
+        path = f"{self._begin}.{identity}"
+        if any(kept == path for kept, _ in self._kept):
+            return
+        try:
+            packed = zlib.compress(text.encode(), 1)
+            with open(path, "wb") as file:
+                file.write(packed)
+        except OSError:
+            return
+        self._kept.append((path, len(packed)))
+        while (
+            len(self._kept) > _MOST_KEPT or sum(size for _, size in self._kept) > _MOST_KEPT_BYTES
+        ):
+            oldest, _ = self._kept.popleft()
+            try:
+                os.unlink(oldest)
+            except OSError:
+                pass

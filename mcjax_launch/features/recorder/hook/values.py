@@ -1,17 +1,22 @@
-"""Digests of arrays that several processes hold: arguments and outputs of programs that span them.
+"""Digests of arrays that several processes hold: arguments and outputs of spanning programs.
 
-At a launch that is compared, a process waits for its own arrays and computes a digest of each. No
-array is kept, neither the program's nor a digest.
+Nothing waits, unless a launch has many arrays: a digest is enqueued when an array has been made,
+and read at a later launch, once it is computed. No array is kept, and digests do not show in
+`jax.live_arrays()`, by which programs look for leaks.
 """
 
 from __future__ import annotations
 
+import atexit
 import math
 import os
+import threading
 import time
 from array import array
 from binascii import b2a_base64
+from collections import deque
 
+from ....hook.wrapping import wrap_like
 from ..messages import ComputedDigests, Digests, NotComparing, ReplicatedPart, ReplicatedParts
 from .digests import compile_digest, get_type
 
@@ -31,11 +36,31 @@ if TYPE_CHECKING:
 FIRST = 20
 # Later ones are at least so many seconds apart, and so many times as long as all comparisons take.
 _EVERY_S, _TIMES = 1.0, 100
-# Digests that are computed at a time: a CPU device accepts 32 programs that wait for arrays, and
-# with JAX before 0.9 ranks hang when it has more.
-_AT_A_TIME = 16
+# Bytes of which a device computes the digest in a second, at least: a CPU's core, other devices.
+_BYTES_PER_S = {"cpu": 1e9, "": 3e11}
+# Digests that may wait for their arrays: a device accepts 32 programs that are not over, and with
+# JAX before 0.9 ranks hang when a CPU device has more.
+_MOST_WAITING = 20
 # Characters of the reason why values are not compared.
 _MOST_REASON = 200
+
+
+class _Started:
+    """Digests of a launch that are being computed.
+
+    Args:
+        count: number of digests.
+        make_message: makes the message from all of them.
+
+    Attributes:
+        words: those that are computed.
+
+    """
+
+    def __init__(self, count: int, make_message: Callable[[str], ComputedDigests]) -> None:
+        self.count = count
+        self.make_message = make_message
+        self.words = array("I")
 
 
 class Values:
@@ -46,6 +71,7 @@ class Values:
         list_leaves: JAX's `tree_leaves`.
 
     Attributes:
+        running: JAX's results that hold digests, and their launches; see `collect`.
         programs: number of programs that are compared.
 
     """
@@ -53,13 +79,29 @@ class Values:
     def __init__(self, link: AgentLink, list_leaves: Callable[[Any], list[Any]]) -> None:
         self.link = link
         self.list_leaves = list_leaves
+        self.running: deque[tuple[Any, _Started]] = deque()
         self.programs = 0
+        self._oldest: Any = None  # the digest in the first results, as an array
+        self._entrance = threading.RLock()
         self._executables: dict[Any, Any] = {}  # by shape, type and device
         self._shared: dict[Any, list[tuple[int, str]]] = {}  # by sharding and shape
         self._described: dict[tuple[int, bool], tuple[ReplicatedPart, ...]] = {}
         self._processor = ""
+        self._hide_digest()
+        atexit.register(self._finish)
 
-    def report(
+    def _hide_digest(self) -> None:
+        """Keep the one digest that is an array already from programs that look for leaks."""
+        import jax
+
+        real = jax.live_arrays
+
+        def live_arrays(*args: Any, **kwargs: Any) -> list[Any]:
+            return [each for each in real(*args, **kwargs) if each is not self._oldest]
+
+        jax.live_arrays = wrap_like(real, live_arrays)
+
+    def start(
         self,
         sequence: Sequence_,
         number: int,
@@ -67,24 +109,75 @@ class Values:
         arrays: Iterable[Named],
         *,
         of_arguments: bool,
-    ) -> None:
-        """Report the digests of what a launch takes, or has made, that other processes hold too."""
+    ) -> float:
+        """Start to compute digests of what a launch takes, or has made, that others hold too.
+
+        Returns:
+            seconds that the devices take for it, about.
+
+        """
         parts, shards = [], []
         for index, name, value in arrays:
             for shard, part in self._find_shared(value):
                 parts.append(ReplicatedPart(index, name, part))
                 shards.append(shard)
         if not parts:
-            return
+            return 0.0
         place = program.identity, of_arguments
         described = tuple(parts)
-        if self._described.get(place) != described:
-            self._described[place] = described
-            self.programs = len({identity for identity, _ in self._described})
-            self._processor = self._processor or _find_processor()
-            self.link.send(ReplicatedParts(*place, described, self._processor, program.is_mapped))
-        words = b2a_base64(self._compute(shards).tobytes(), newline=False).decode()
-        self.link.send(ComputedDigests(Digests(sequence.key, number, *place, words)))
+        with self._entrance:
+            if self._described.get(place) != described:
+                self._described[place] = described
+                self.programs = len({identity for identity, _ in self._described})
+                self._processor = self._processor or _find_processor()
+                self.link.send(
+                    ReplicatedParts(*place, described, self._processor, program.is_mapped)
+                )
+            key = sequence.key
+            started = _Started(
+                len(shards), lambda words: ComputedDigests(Digests(key, number, *place, words))
+            )
+            for shard in shards:
+                if len(self.running) >= _MOST_WAITING:
+                    self.collect(waits=True)
+                results = self._get_executable(shard).execute_sharded([shard])
+                self.running.append((results, started))
+        per_s = _BYTES_PER_S.get(shards[0].device.platform, _BYTES_PER_S[""])
+        return float(sum(shard.nbytes for shard in shards) / per_s)
+
+    def collect(self, *, waits: bool = False) -> None:
+        """Read digests that have been computed; `waits`: wait for the oldest one."""
+        if not self._entrance.acquire(waits):
+            return
+        try:
+            while self.running:
+                results, started = self.running[0]
+                if self._oldest is None:
+                    [[self._oldest]] = results.disassemble_into_single_device_arrays()
+                if not waits and not self._oldest.is_ready():
+                    break
+                waits = False
+                self.running.popleft()
+                self._read_oldest(started)
+        finally:
+            self._entrance.release()
+
+    def _read_oldest(self, started: _Started) -> None:
+        import jax
+        import numpy as np
+
+        with jax.transfer_guard_device_to_host("allow"):
+            started.words.append(int(np.asarray(self._oldest)))
+        self._oldest = None
+        if len(started.words) == started.count:
+            words = b2a_base64(started.words.tobytes(), newline=False).decode()
+            self.link.send(started.make_message(words))
+
+    def _finish(self) -> None:
+        try:
+            self.collect()
+        except Exception:  # JAX's clients are gone
+            pass
 
     def _find_shared(self, value: Any) -> Iterator[tuple[Any, str]]:
         """Yield the parts of an array that this process and others hold: shard and part."""
@@ -99,23 +192,6 @@ class Values:
             self._shared[place] = _list_shared(value, sharding)
         for shard, part in self._shared[place]:
             yield value._arrays[shard], part
-
-    def _compute(self, shards: Sequence[Any]) -> array[int]:
-        """Return the digests of shards."""
-        import jax
-        import numpy as np
-
-        words = array("I")
-        with jax.transfer_guard_device_to_host("allow"):
-            for begin in range(0, len(shards), _AT_A_TIME):
-                begun = [
-                    self._get_executable(shard).execute_sharded([shard])
-                    for shard in shards[begin : begin + _AT_A_TIME]
-                ]
-                for results in begun:
-                    [[digest]] = results.disassemble_into_single_device_arrays()
-                    words.append(int(np.asarray(digest)))
-        return words
 
     def _get_executable(self, shard: Any) -> Any:
         [device] = shard.devices()
@@ -189,33 +265,37 @@ class ComparedProgram:
         names, kept = iter(self._program.names[0]), execution.kept_var_idx
         named = [(n, next(names, f"[{n}]")) if n in kept else None for n in range(len(args))]
         self._arguments = [name for name, arg in zip(named, args) if hasattr(arg, "sharding")]
-        self._report(sequence, sequence.count + 1, args, of_arguments=True)
+        self._start(sequence, sequence.count + 1, args, of_arguments=True)
 
     def after_launch(self, sequence: Sequence_, out: Any) -> None:
         """Compare the outputs of a launch by JAX's Python code, if it is time."""
         self.left -= 1
         if not self.left:
             self._finish(sequence, out)
+        elif self._values.running:
+            self._values.collect()
 
     def compare(self, sequence: Sequence_, args: Any, kwargs: Any, out: Any) -> None:
         """Compare the arguments and outputs of a launch by JAX's C++ code."""
-        self._report(sequence, sequence.count, (args, kwargs), of_arguments=True)
+        self._start(sequence, sequence.count, (args, kwargs), of_arguments=True)
         self._finish(sequence, out)
 
     def _finish(self, sequence: Sequence_, out: Any) -> None:
-        self._report(sequence, sequence.count, out, of_arguments=False)
+        self._start(sequence, sequence.count, out, of_arguments=False)
+        self._values.collect()
         if self.left == 0:
             self.choose_next(self._spent_s, self._values.programs)
         self._spent_s = 0.0
 
-    def _report(self, sequence: Sequence_, number: int, values: Any, *, of_arguments: bool) -> None:
+    def _start(self, sequence: Sequence_, number: int, values: Any, *, of_arguments: bool) -> None:
         if self.left < 0 or not sequence.key:
             return
         began = time.perf_counter()
         try:
             leaves = self._values.list_leaves(values)
             named = self._name_arguments(leaves) if of_arguments else self._name_outputs(leaves)
-            self._values.report(sequence, number, self._program, named, of_arguments=of_arguments)
+            what = sequence, number, self._program, named
+            self._spent_s += self._values.start(*what, of_arguments=of_arguments)
         except Exception as error:
             self.left = -1
             reason = f"{type(error).__name__}: {error}"[:_MOST_REASON]
