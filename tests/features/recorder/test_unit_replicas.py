@@ -1,14 +1,17 @@
 """Comparison of the values that ranks hold in common, and the launches that are chosen for it."""
 
+import sys
 import time
 from array import array
+from binascii import b2a_base64
+from contextlib import nullcontext
 from itertools import pairwise
 from types import SimpleNamespace
 
 import pytest
 
 from mcjax_launch.features.recorder.differences import advise_on_values, describe_values
-from mcjax_launch.features.recorder.hook.values import FIRST, ComparedProgram
+from mcjax_launch.features.recorder.hook.values import FIRST, ComparedProgram, Started, Values
 from mcjax_launch.journal.replicas import HeldPart
 from mcjax_launch.journal.sequences import MeshSequence, ProgramName, ProgramSequences
 
@@ -223,3 +226,40 @@ def test_ranks_of_other_speed_compare_the_same_launches(monkeypatch: pytest.Monk
     slow = choose(monkeypatch, 60_000, 0.0013, cost_s=0.0004)
     assert set(fast) <= set(slow)
     assert len(fast) > 60
+
+
+class Digest:
+    """Result of a digest's program: an array that is ready, or the error of the launch before."""
+
+    def __init__(self, value: int | None) -> None:
+        self.value = value
+
+    def disassemble_into_single_device_arrays(self) -> "list[list[Digest]]":
+        return [[self]]
+
+    def is_ready(self) -> bool:
+        return True
+
+    def __int__(self) -> int:
+        if self.value is None:
+            raise RuntimeError("the launch has failed")
+        return self.value
+
+
+def test_launch_that_fails_is_left_out_and_its_error_is_its_callers(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    jax = SimpleNamespace(
+        live_arrays=lambda platform=None: [], transfer_guard_device_to_host=lambda _: nullcontext()
+    )
+    monkeypatch.setitem(sys.modules, "jax", jax)
+    monkeypatch.setitem(sys.modules, "numpy", SimpleNamespace(asarray=lambda digest: digest))
+    sent: list[object] = []
+    values = Values(SimpleNamespace(send=sent.append), list)  # type: ignore[arg-type]
+    launches: list[list[int | None]] = [[1, None, 3], [4, 5]]
+    for number, words in enumerate(launches):
+        launch = Started(len(words), lambda text, number=number: (number, text))  # type: ignore
+        values.running.extend((Digest(word), launch) for word in words)
+    values.collect()
+    assert sent == [(1, b2a_base64(array("I", [4, 5]).tobytes(), newline=False).decode())]
+    assert not values.running

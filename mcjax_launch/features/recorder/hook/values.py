@@ -45,11 +45,11 @@ _MOST_WAITING = 20
 _MOST_REASON = 200
 
 
-class _Started:
+class Started:
     """Digests of a launch that are being computed.
 
     Args:
-        count: number of digests.
+        count: number of digests; -1 if they cannot be computed.
         make_message: makes the message from all of them.
 
     Attributes:
@@ -79,7 +79,7 @@ class Values:
     def __init__(self, link: AgentLink, list_leaves: Callable[[Any], list[Any]]) -> None:
         self.link = link
         self.list_leaves = list_leaves
-        self.running: deque[tuple[Any, _Started]] = deque()
+        self.running: deque[tuple[Any, Started]] = deque()
         self.programs = 0
         self._oldest: Any = None  # the digest in the first results, as an array
         self._entrance = threading.RLock()
@@ -88,7 +88,7 @@ class Values:
         self._described: dict[tuple[int, bool], tuple[ReplicatedPart, ...]] = {}
         self._processor = ""
         self._hide_digest()
-        atexit.register(self._finish)
+        atexit.register(self.collect)
 
     def _hide_digest(self) -> None:
         """Keep the one digest that is an array already from programs that look for leaks."""
@@ -134,7 +134,7 @@ class Values:
                     ReplicatedParts(*place, described, self._processor, program.is_mapped)
                 )
             key = sequence.key
-            started = _Started(
+            started = Started(
                 len(shards), lambda words: ComputedDigests(Digests(key, number, *place, words))
             )
             for shard in shards:
@@ -152,32 +152,28 @@ class Values:
         try:
             while self.running:
                 results, started = self.running[0]
-                if self._oldest is None:
-                    [[self._oldest]] = results.disassemble_into_single_device_arrays()
-                if not waits and not self._oldest.is_ready():
-                    break
-                waits = False
+                try:
+                    if self._oldest is None:
+                        [[self._oldest]] = results.disassemble_into_single_device_arrays()
+                    if not waits and not self._oldest.is_ready():
+                        break
+                    started.words.append(self._read_oldest())
+                except Exception:  # the launch has failed, as its caller is told
+                    started.count = -1
+                waits, self._oldest = False, None
                 self.running.popleft()
-                self._read_oldest(started)
+                if len(started.words) == started.count:
+                    words = b2a_base64(started.words.tobytes(), newline=False).decode()
+                    self.link.send(started.make_message(words))
         finally:
             self._entrance.release()
 
-    def _read_oldest(self, started: _Started) -> None:
+    def _read_oldest(self) -> int:
         import jax
         import numpy as np
 
         with jax.transfer_guard_device_to_host("allow"):
-            started.words.append(int(np.asarray(self._oldest)))
-        self._oldest = None
-        if len(started.words) == started.count:
-            words = b2a_base64(started.words.tobytes(), newline=False).decode()
-            self.link.send(started.make_message(words))
-
-    def _finish(self) -> None:
-        try:
-            self.collect()
-        except Exception:  # JAX's clients are gone
-            pass
+            return int(np.asarray(self._oldest))
 
     def _find_shared(self, value: Any) -> Iterator[tuple[Any, str]]:
         """Yield the parts of an array that this process and others hold: shard and part."""
