@@ -90,8 +90,6 @@ INTERNALS = (
     Internal(_BRIDGE, "_backend_errors", _REASON),
     Internal(_BRIDGE, "hardware_utils.has_visible_nvidia_gpu", _REASON),
     Internal(_BRIDGE, "_backends", _PRELOAD),
-    Internal(_BRIDGE, "_backend_factories", _PRELOAD),
-    Internal(_BRIDGE, "_plugins_registered", _PRELOAD),
     Internal("jax._src.config", "config.values", _GPUS),
     Internal("jax._src.config", "config_ext.Config", _PARTIAL),
     Internal(_DISTRIBUTED, "global_state.client", _SLICES),

@@ -14,7 +14,6 @@ pytestmark = [
 OPTIONS = {
     "--log-dir": "{}",
     "--report": "{}/run.json",
-    "--profile": "{}",
 }
 LAID = "give another path"
 
