@@ -180,7 +180,7 @@ UNFIT = {
     "import nosuch": "cannot import mine: ModuleNotFoundError: No module named 'nosuch'",
     "raise SystemExit(3)": "cannot import mine: SystemExit: 3",
     "import threading, time; threading.Thread(target=time.sleep, args=(9,), name='T', daemon=True).start()": "an import has started a thread (T)",
-    "import sys; sys.path.insert(0, '/tmp')": "an import has changed sys.path",
+    "import sys; sys.path.insert(0, '/tmp')": "an import has put another folder in front of sys.path",
     "import os; os.kill(os.getpid(), 9)": "the importing process was killed by SIGKILL",
     "import os; os._exit(3)": "the importing process exited (3)",
 }  # fmt: skip
@@ -193,6 +193,14 @@ def test_unfit_import_prevents_forking(jobs: Jobs, folder: Path, body: str) -> N
     ended = preload(jobs, folder, "-n", 2, "program.py")
     assert lines(ended) == ["[0] False", "[1] False"]
     assert ended.report == f"--preload: {UNFIT[body]}; {AFRESH}"
+
+
+def test_folder_that_an_import_appends_to_the_path_stays(jobs: Jobs, folder: Path) -> None:
+    (folder / "mine.py").write_text(f"{MODULE}; import sys; sys.path.append('/nowhere')")
+    (folder / "program.py").write_text(f"{PROGRAM}; print(sys.path[-1])")
+    ended = preload(jobs, folder, "-n", 2, "program.py")
+    shown = ["[0] /nowhere", "[0] imported", "[1] /nowhere", *ranks(True, 0, 1)]
+    assert lines(ended) == sorted(shown) and ended.err == b""
 
 
 def test_random_hash_seed_prevents_forking(jobs: Jobs, folder: Path) -> None:

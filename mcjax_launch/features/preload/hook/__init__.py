@@ -101,7 +101,7 @@ class ImportServer:
         gc.disable()  # nothing of what is imported is garbage
         if self._first is not None:
             sys.path.insert(0, self._first)
-        before, path = {*sys.modules}, list(sys.path)
+        before = {*sys.modules}
         if self._own is not None:
             sys.meta_path.insert(0, self._own)
         for name in self._modules:
@@ -110,15 +110,15 @@ class ImportServer:
         if self._own is not None:
             sys.meta_path.remove(self._own)
             self._own.check()
-        if sys.path != path:
-            raise Unfit("an import has changed sys.path")
+        if self._first is not None and sys.path[:1] != [self._first]:
+            raise Unfit("an import has put another folder in front of sys.path")
         if self._modules == ["jax"]:
             # Else garbage collection would write to all their pages. Only for JAX: frozen objects
             # are not finalized at the end of a program.
             gc.collect()
             gc.freeze()
         packages = {name.partition(".")[0] for name in self._modules}
-        self._rank.set_loaded({"jax", *packages}, before, path)
+        self._rank.set_loaded({"jax", *packages}, before)
         if self._first is not None:
             del sys.path[0]
         if self._since:

@@ -85,19 +85,16 @@ class ForkedRank:
         self._path: list[str] = []
         self._variables: dict[str, str] = {}
 
-    def set_loaded(
-        self, packages: Collection[str], before: Collection[str], path: list[str]
-    ) -> None:
-        """Record what has been loaded.
+    def set_loaded(self, packages: Collection[str], before: Collection[str]) -> None:
+        """Record what has been loaded, with sys.path as a program begins.
 
         Args:
             packages: names of the packages that had to be imported.
             before: names of the modules that were loaded before.
-            path: value of sys.path with which a program begins.
 
         """
         self._packages = packages
-        self._path = path
+        self._path = list(sys.path)
         self._variables = dict(os.environ)  # some of them are set by jax
         self._loaded = {
             name: module
