@@ -11,7 +11,12 @@ from types import SimpleNamespace
 import pytest
 
 from mcjax_launch.features.recorder.differences import advise_on_values, describe_values
-from mcjax_launch.features.recorder.hook.values import FIRST, ComparedProgram, Started, Values
+from mcjax_launch.features.recorder.hook.values import (
+    FIRST,
+    ComparedProgram,
+    StartedDigests,
+    Values,
+)
 from mcjax_launch.journal.replicas import HeldPart
 from mcjax_launch.journal.sequences import MeshSequence, ProgramName, ProgramSequences
 
@@ -258,7 +263,7 @@ def test_launch_that_fails_is_left_out_and_its_error_is_its_callers(
     values = Values(SimpleNamespace(send=sent.append), list)  # type: ignore[arg-type]
     launches: list[list[int | None]] = [[1, None, 3], [4, 5]]
     for number, words in enumerate(launches):
-        launch = Started(len(words), lambda text, number=number: (number, text))  # type: ignore
+        launch = StartedDigests(len(words), lambda text, number=number: (number, text))  # type: ignore
         values.running.extend((Digest(word), launch) for word in words)
     values.collect()
     assert sent == [(1, b2a_base64(array("I", [4, 5]).tobytes(), newline=False).decode())]

@@ -45,7 +45,7 @@ _MOST_WAITING = 20
 _MOST_REASON = 200
 
 
-class Started:
+class StartedDigests:
     """Digests of a launch that are being computed.
 
     Args:
@@ -79,7 +79,7 @@ class Values:
     def __init__(self, link: AgentLink, list_leaves: Callable[[Any], list[Any]]) -> None:
         self.link = link
         self.list_leaves = list_leaves
-        self.running: deque[tuple[Any, Started]] = deque()
+        self.running: deque[tuple[Any, StartedDigests]] = deque()
         self.programs = 0
         self._oldest: Any = None  # the digest in the first results, as an array
         self._entrance = threading.RLock()
@@ -134,7 +134,7 @@ class Values:
                     ReplicatedParts(*place, described, self._processor, program.is_mapped)
                 )
             key = sequence.key
-            started = Started(
+            started = StartedDigests(
                 len(shards), lambda words: ComputedDigests(Digests(key, number, *place, words))
             )
             for shard in shards:
