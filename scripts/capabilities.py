@@ -194,9 +194,7 @@ CAPABILITIES = (
         "rules, causes, summary",
         (
             "explain/*",
-            "explain/explanations.py",
             "launcher/conclusion.py",
-            "explain/jax_messages/*",
             "journal/stop_reasons.py",
         ),
         r"finding|explanation|diagnos",
@@ -228,8 +226,6 @@ CAPABILITIES = (
             "request/program_arguments.py",
             "request/program_source.py",
             "request/coordinates.py",
-            "request/program_source.py",
-            "request/coordinates.py",
         ),
         r"coordinates|fills_|likely",
         r"argument|coordinates|source_names",
@@ -242,7 +238,7 @@ CAPABILITIES = (
     ),
     Capability(
         "command line",
-        ("cli/*", "request/variables.py", "request/variables.py"),
+        ("cli/*", "request/variables.py"),
         "",
         r"cli|help|usage|warn|complet|project|origin|words|man\b|env_file|docs|options",
     ),
