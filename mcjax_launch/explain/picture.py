@@ -73,11 +73,6 @@ class Place(Value):
         return self.verb == "waits"
 
     @property
-    def is_regular(self) -> bool:
-        """True if the rank waits in JAX, but not in clearing up after an exception."""
-        return self.waits and not self.handled
-
-    @property
     def unnumbered(self) -> Place:
         """The same place without the number of programs."""
         return self.copy_with(programs="")
@@ -136,8 +131,10 @@ class Picture(Value):
 
     @property
     def late(self) -> tuple[int, ...]:
-        """The ranks that do not wait, or are handling an exception, if others wait."""
-        late = tuple(rank for rank, place in self.places.items() if not place.is_regular)
+        """The ranks that do not wait, if others wait; else those that are handling an exception."""
+        places = self.places.items()
+        late = tuple(rank for rank, place in places if not place.waits)
+        late = late or tuple(rank for rank, place in places if place.handled)
         return late if len(late) < len(self.places) else ()
 
     def format_lines(self, now: float) -> list[str]:
@@ -162,14 +159,16 @@ class Picture(Value):
         if len(groups) == 1 and len(self.places) > 1:
             place, ranks, _ = groups[0]
             return f"{format_all_ranks(len(ranks))} {place.format(ranks)}"
-        for_whom = (" for them" if len(self.late) > 1 else " for it") if self.late else ""
-        late, waiting = [], []
-        for place, ranks, name in groups:
-            if place.is_regular:
-                waiting.append(f"{name} {place.format(ranks, for_whom)}")
-            else:
-                late.append(f"{name} {place.format(ranks)}")
-        return "; ".join([*_shorten(late), *_shorten(waiting)])
+        late, for_whom = set(self.late), " for them" if len(self.late) > 1 else " for it"
+        causes = [
+            f"{name} {place.format(ranks)}" for place, ranks, name in groups if late & {*ranks}
+        ]
+        others = [
+            f"{name} {place.format(ranks, for_whom if late else '')}"
+            for place, ranks, name in sorted(groups, key=lambda group: not group[0].handled)
+            if not late & {*ranks}
+        ]
+        return "; ".join([*_shorten(causes), *_shorten(others)])
 
     def _group(self, places: Mapping[int, Place]) -> list[_Group]:
         """Return the ranks of each place, the place with the fewest ranks first."""

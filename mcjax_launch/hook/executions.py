@@ -26,9 +26,10 @@ def intercept(around: Around) -> None:
     from jax._src import source_info_util, traceback_util
     from jax._src.interpreters import pxla
 
-    own = intercept.__code__.co_filename
-    source_info_util.register_exclusion(own)  # no operation is from these lines
-    traceback_util.register_exclusion(own)
+    for function in (intercept, around):
+        own = function.__code__.co_filename
+        source_info_util.register_exclusion(own)  # no operation is from these lines
+        traceback_util.register_exclusion(own)
     real = pxla.ExecuteReplicated.__call__
 
     def call(self: Any, *args: Any) -> Any:

@@ -147,6 +147,9 @@ def _format_handled(found: BaseException | tuple[Any, ...] | None) -> list[str]:
         return []
     texts = (text for text in error.args if isinstance(text, str))
     text = next(texts, "").partition("\n")[0][:_MOST_TEXT]
+    if isinstance(error, OSError):
+        file = OSError.filename.__get__(error)  # no code of a subclass
+        text += f": {file!r}" if type(file) is str else ""
     words = f"{type(error).__name__}: {text}" if text else type(error).__name__
     return [f"{HANDLING}{ascii(words)[1:-1]} ({ascii(place)[1:-1]})"]
 

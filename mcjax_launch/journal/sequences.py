@@ -251,7 +251,7 @@ class MeshSequence:
         self.apart = groups
         if now < self._apart_since + wait_s:
             return self._apart_since + wait_s
-        self._record(groups)
+        self._record(groups, ended)
         return math.inf
 
     def _advance(self) -> None:
@@ -277,7 +277,7 @@ class MeshSequence:
                 groups.setdefault(program, []).append(rank)
         return {program: tuple(ranks) for program, ranks in groups.items()}
 
-    def _record(self, groups: _Groups) -> None:
+    def _record(self, groups: _Groups, ended: Collection[int]) -> None:
         """Record the difference between groups of ranks."""
         usual = max((program for program in groups if program), key=lambda each: len(groups[each]))
         of_usual = self.by_rank[groups[usual][0]]
@@ -289,14 +289,23 @@ class MeshSequence:
             if not program and of_usual.ahead > _MOST_UNSEEN:
                 self.unseen = f"rank {ranks[0]} recorded nothing while others went on"
                 return
-            how = classify(of_usual.list_next(), own.list_next()) if program else (0, 0, False)
+            are_whole = groups[usual][0] in ended and ranks[0] in ended
+            how = (0, 0, False)
+            if program:
+                how = classify(of_usual.list_next(), own.list_next(), are_whole=are_whole)
             deviations.append(Deviation(ranks, program, *how, own.count))
         number = of_usual.count - len(of_usual.programs) + 1
         self.difference = Difference(number, usual, groups[usual], tuple(deviations))
 
 
-def classify(usual: Sequence[int], own: Sequence[int]) -> tuple[int, int, bool]:
+def classify(
+    usual: Sequence[int], own: Sequence[int], *, are_whole: bool = False
+) -> tuple[int, int, bool]:
     """Return how a rank deviates from others, from the first program on that differs.
+
+    Args:
+        usual, own: programs of the others and of the rank.
+        are_whole: True if no more programs will follow.
 
     Returns:
         number of programs that it skipped, and that it ran in addition; and whether it ran the same
@@ -308,7 +317,9 @@ def classify(usual: Sequence[int], own: Sequence[int]) -> tuple[int, int, bool]:
     replaced = _count_alike(usual[1:], own[1:])
     most = max(*by_skipped.values(), *by_extra.values(), replaced, _LEAST_ALIKE)
     same = _find_permutation(usual, own)
-    if same and (most < _ALIKE or _count_alike(usual[same:], own[same:]) == _ALIKE):
+    if same and (most < _ALIKE or _are_alike(usual[same:], own[same:])):
+        return 0, 0, True
+    if are_whole and Counter(usual) == Counter(own):
         return 0, 0, True
     skipped, extra = (
         next((at for at, alike in found.items() if alike == most), 0)
@@ -332,6 +343,11 @@ def _count_alike(first: Sequence[int], second: Sequence[int]) -> int:
     pairs = zip(first[:length], second[:length], strict=True)
     alike = next((at for at, (ours, own) in enumerate(pairs) if ours != own), length)
     return _ALIKE if alike == length >= _LEAST_ALIKE else alike
+
+
+def _are_alike(first: Sequence[int], second: Sequence[int]) -> bool:
+    """Return whether two sequences, of which more may follow, are the same."""
+    return _count_alike(first, second) == _ALIKE or bool(first and first == second)
 
 
 def _find_permutation(usual: Sequence[int], own: Sequence[int]) -> int:

@@ -158,7 +158,7 @@ function diverging(sides) {
 }
 const isApart = rank => apart.includes(rank.rank);
 const isDiverging = rank => others.includes(rank.rank);
-const isOdd = rank => isApart(rank) || isDiverging(rank) || isSlow(rank);
+const isOdd = rank => isApart(rank) || isDiverging(rank);
 const pills = rank => [
   isCause(rank) && el("span", {class: "pill"}, "root cause"),
   isApart(rank) && el("span", {class: "pill odd"}, "different stack"),

@@ -192,6 +192,18 @@ def test_handled_exception_is_told_with_its_place() -> None:
     assert not find_place(state.ranks[0], stack(0, [*GATHER, "", other])).handled
 
 
+def test_rank_that_handles_an_exception_waits_for_one_that_does_not_wait() -> None:
+    handling = "Handling TimeoutError: storage slow (hang.py:2)"
+    found = [stack(0, [*GATHER, handling]), stack(1, GATHER), stack(2, LOAD)]
+    picture = make_picture(joined(3), found)
+    assert picture.late == (2,)
+    assert picture.sentence == (
+        "rank 2 is in load_batch at hang.py:4; rank 0 is handling TimeoutError: storage slow "
+        "(hang.py:2) and waits for it in process_allgather at hang.py:6; rank 1 waits for it in "
+        "process_allgather at hang.py:6"
+    )
+
+
 def test_exception_that_a_thread_is_handling_is_told_if_the_main_thread_may_wait_for_it() -> None:
     thread = [*BARRIER, "Handling KeyError: 'x' (load.py:3)"]
     place = find_place(joined(1).ranks[0], stack(0, QUEUE, thread))

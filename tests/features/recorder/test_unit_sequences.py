@@ -82,6 +82,11 @@ def look(sequences: ProgramSequences, ended: tuple[int, ...] = ()) -> None:
             "rank 2 ran {u} where ranks 0-1,3 ran {f} (program 4 of this mesh): another order",
         ),
         (
+            "fuf",
+            "uff",
+            "rank 2 ran {u} where ranks 0-1,3 ran {f} (program 1 of this mesh): another order",
+        ),
+        (
             "fufufufufu",
             "fufefufufu",
             "rank 2 ran {e} in place of {u} (program 4 of this mesh), which ranks 0-1,3 ran",
@@ -117,6 +122,14 @@ def look(sequences: ProgramSequences, ended: tuple[int, ...] = ()) -> None:
 )
 def test_first_difference_is_named(usual: str, own: str, said: str) -> None:
     assert play(usual, usual, own, usual) == [said.format(**LINES)]
+
+
+def test_ranks_that_have_ended_with_the_same_programs_ran_them_in_another_order() -> None:
+    programs = ("fufuf", "ufuff")
+    [line] = play(*programs, ended=(0, 1))
+    assert line.endswith(": another order")
+    [line] = play(*programs)
+    assert " skipped " in line
 
 
 def test_one_rank_that_the_other_differs_from_is_no_they() -> None:
