@@ -70,7 +70,9 @@ with Saved():
 """
 
 
-@pytest.mark.every_jax
+@pytest.mark.skipif(
+    version("jax").startswith("0.6."), reason="there Gloo waits, and the hang is shown"
+)
 def test_exception_whose_clean_up_waits_for_others_is_the_cause(jobs: Jobs, tmp_path: Path) -> None:
     """Gloo aborts the rank, or raises in it, before Python has reported the exception."""
     (tmp_path / "t.py").write_text(CLEAN_UP)
