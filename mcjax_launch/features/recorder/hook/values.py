@@ -39,8 +39,8 @@ _EVERY_S, _TIMES = 1.0, 100
 # Bytes of which a device computes the digest in a second, at least: a CPU's core, other devices.
 _BYTES_PER_S = {"cpu": 1e9, "": 3e11}
 # Digests that may wait for their arrays: a device accepts 32 programs that are not over, and with
-# JAX before 0.9 ranks hang when a CPU device has more.
-_MOST_WAITING = 20
+# JAX before 0.12 ranks hang when a program launches more on CPU; it should have most of them.
+_MOST_WAITING = 8
 # Characters of the reason why values are not compared.
 _MOST_REASON = 200
 
