@@ -52,7 +52,7 @@ try:
     jax._src.xla_bridge.make_pjrt_topology("cuda")
 except NotImplementedError:
     pass
-""": "an import made JAX register its plugins, which starts a GPU's driver",
+""": "an import has started an accelerator's driver (/dev/nvidia",
 }
 
 
