@@ -230,11 +230,6 @@ class HookServer:
             if hook.rank == read.rank and hook is not read:
                 self._read(hook)
 
-    @property
-    def in_job(self) -> list[HookConnection]:
-        """Connections of the processes that have completed initialize()."""
-        return [hook for hook in self._hooks.values() if hook.joined]
-
     def list_stack_sources(self) -> list[HookConnection]:
         """Return the hook's connection of each of the ranks' processes, to ask it for stacks."""
         self.accept()

@@ -74,7 +74,7 @@ class Place(Value):
 
     @property
     def unnumbered(self) -> Place:
-        """The same place without the number of programs."""
+        """The place without what is known of its programs."""
         return self.copy_with(programs="")
 
     @property

@@ -324,7 +324,6 @@ COUNT = make_number_kind(0, 10**9)
 ONE_OR_MORE = make_number_kind(1, MOST_RANKS)
 STATUS = make_number_kind(0, 255, "STATUS")
 PORT = make_number_kind(1, HIGHEST_PORT, "PORT")
-NICE = make_number_kind(0, 19)
 JOB = Kind(parse_job, "ID", offers="jobs")
 LATEST_JOB = Kind(
     parse_latest_job, "[ID]", offers="jobs", follows=lambda word: not word.startswith("-")

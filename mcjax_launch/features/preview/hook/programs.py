@@ -39,10 +39,9 @@ class Programs:
         from jax._src import source_info_util, traceback_util
         from jax._src.interpreters import pxla
 
-        for function in (Programs.__init__, StandIn.__init__):  # leave them out of tracebacks
-            file = function.__code__.co_filename
-            traceback_util.register_exclusion(file)
-            source_info_util.register_exclusion(file)
+        file = StandIn.__init__.__code__.co_filename  # leave it out of tracebacks
+        traceback_util.register_exclusion(file)
+        source_info_util.register_exclusion(file)
         self._link = link
         self._wanted = wanted
         self._chips: Chips | None = None

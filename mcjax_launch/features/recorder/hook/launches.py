@@ -77,14 +77,11 @@ class Launches:
         self, file: SequenceFile, link: AgentLink, *, compares_values: bool = False
     ) -> None:
         import jax
-        from jax._src import api, source_info_util, traceback_util
+        from jax._src import api
         from jax._src.array import ArrayImpl
         from jax._src.interpreters import pxla
         from jax.errors import JaxRuntimeError
 
-        own = Launches.__init__.__code__.co_filename
-        source_info_util.register_exclusion(own)  # no operation is from these lines
-        traceback_util.register_exclusion(own)
         self._file = file
         self._link = link
         self._texts = ProgramTexts(file.path)
