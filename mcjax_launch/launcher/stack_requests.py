@@ -21,9 +21,9 @@ def select_rank_stacks(stacks: "Sequence[Stack]") -> "list[Stack]":
 
 
 class _Request(NamedTuple):
-    """Request: the function to call with the stacks, and which stacks to include."""
+    """Request: the functions to call with the stacks, and which stacks to include."""
 
-    on_complete: "OnComplete"
+    on_complete: "list[OnComplete]"
     all_threads: bool
 
 
@@ -49,7 +49,9 @@ class StackRequests:
         *,
         all_threads: bool = False,
     ) -> None:
-        """Ask all agents for stacks, after earlier requests; do nothing if an equal request waits.
+        """Ask all agents for stacks; share the answers to an earlier request that is not complete.
+
+        To ask again would be too late: what follows may end the ranks.
 
         Args:
             links: the links to the agents.
@@ -57,12 +59,15 @@ class StackRequests:
             all_threads: True to ask for all threads although the main thread runs.
 
         """
-        request = _Request(on_complete, all_threads)
-        if request not in self._requests:
-            self._requests.append(request)
-            self._links = tuple(links)
-            if len(self._requests) == 1:
-                self._begin()
+        for waiting in self._requests:
+            if waiting.all_threads >= all_threads:
+                if on_complete not in waiting.on_complete:
+                    waiting.on_complete.append(on_complete)
+                return
+        self._requests.append(_Request([on_complete], all_threads))
+        self._links = tuple(links)
+        if len(self._requests) == 1:
+            self._begin()
 
     def _begin(self) -> None:
         request = self._requests[0]
@@ -93,4 +98,5 @@ class StackRequests:
         self.deadline = None
         if self._requests:
             self._begin()
-        request.on_complete(stacks)
+        for call in request.on_complete:
+            call(stacks)

@@ -70,7 +70,7 @@ INPUT = {
 }
 STATUS = {  # of others it is 0, or what --preempted-status says
     "failures.md: mcjax-launch -n 3 -d 1 fails.py": 1,
-    "failures.md: mcjax-launch -n 3 -d 2 --stall-timeout 4 stalls.py": 124,
+    "failures.md: mcjax-launch -n 3 -d 2 --stall-timeout 10 stalls.py": 124,
     "preview.md: mcjax-launch -n 64 -d 4 --preview 17 train.py": 1,
     "preview.md: mcjax-launch -n 64 -d 4 --preview --on 20M train.py": 1,
     "python.md: mcjax-launch -n 3 -d 1 -m pytest -s test_sum.py::test_one_fails": 1,

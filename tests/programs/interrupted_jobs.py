@@ -28,8 +28,8 @@ def main(jobs: int, seed: int) -> None:
     for number in range(jobs):
         faulthandler.dump_traceback_later(_HUNG_S, exit=True)
         program = moments.choice(["true", "sleep 0.1", "trap '' INT; exec sleep 0.2"])
-        signal.setitimer(signal.ITIMER_REAL, 1e-4 + _LONGEST_S * moments.random() ** 3)
         try:
+            signal.setitimer(signal.ITIMER_REAL, 1e-4 + _LONGEST_S * moments.random() ** 3)
             result = mcjax_launch.launch("sh", "-c", program, processes=2)
             signal.setitimer(signal.ITIMER_REAL, 0)
             assert result.ok, result

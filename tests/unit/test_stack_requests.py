@@ -89,6 +89,16 @@ def test_asked_twice_is_asked_once(asked: StackSource) -> None:
     assert asked.requests.deadline is None
 
 
+def test_others_who_ask_share_the_answers(asked: StackSource) -> None:
+    asked.answer(0)
+    came: list[int] = []
+    asked.requests.request(asked.links, lambda stacks: came.append(len(stacks)))  # type: ignore[arg-type]
+    assert [link.sent for link in asked.links] == [[RequestStacks(False)]] * 3
+    asked.answer(1, 2)
+    assert len(asked.expire()) == 1
+    assert came == [3]
+
+
 def test_another_request_comes_after_the_first(asked: StackSource) -> None:
     asked.request(all_threads=True)
     assert [link.sent for link in asked.links] == [[RequestStacks(False)]] * 3
