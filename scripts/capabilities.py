@@ -175,7 +175,7 @@ CAPABILITIES = (
     ),
     Capability(
         "schedulers, --emit",
-        ("schedulers/*", "machine/known_schedulers.py"),
+        ("schedulers/*", "features/emit/*", "machine/known_schedulers.py"),
         r"scheduler|emit\b|allocation|num_hosts|host_rank",
         r"sched|slurm|emit|kubern|flux|lsf|pbs|sge|alloc|submission|batch",
     ),

@@ -197,10 +197,9 @@ def _detach(options: Options, context: click.Context) -> int:
 
 
 def _emit(options: Options, context: click.Context) -> int:
-    from mcjax_launch.schedulers import emit
-    from mcjax_launch.schedulers.submission import make_submission
+    from mcjax_launch.features.emit import emit
 
-    text = emit(make_submission(options, list_set_options(context)))
+    text = emit(options, list_set_options(context))
     _approve(options, context)
     print_text(text)
     return 0

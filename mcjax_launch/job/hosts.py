@@ -47,7 +47,6 @@ class Host(Value, kw_only=True):
         python: interpreter of its ranks; None for the job's.
         chdir: working directory of its ranks; None for the job's.
         gpus: number of its GPUs that a scheduler has assigned to the job; None if unknown.
-        devices: ids of those GPUs, for CUDA_VISIBLE_DEVICES; "" if unknown.
         here: True if `name` is a name of this machine.
 
     """
@@ -59,7 +58,6 @@ class Host(Value, kw_only=True):
     python: str | None = None
     chdir: str | None = None
     gpus: int | None = None
-    devices: str = ""
     here: bool = False
 
     @property

@@ -1,7 +1,7 @@
 """Registry of schedulers: their environment variables, clients and other names, as data.
 
-Code for a scheduler (its hosts, its client's command line, the output of `--emit`) is in a module
-of `mcjax_launch/schedulers/`, which is imported only if needed.
+Code for a scheduler's hosts and its client's command line is in `mcjax_launch/schedulers/`, which
+is imported only if needed.
 """
 
 from __future__ import annotations
@@ -29,13 +29,11 @@ class Scheduler(Value):
             allocation of the scheduler.
         files: variables whose value is the path of a file that only the job's first host has.
         daemons: names of the scheduler's processes that are ancestors of a job's processes.
-        module: name of its driver's module; "" for its own name.
         client: program that starts processes on hosts of an allocation, the default of `--via`;
             "" to use ssh.
         client_options: options that a template of `--via` needs for this client.
         client_drops: prefixes of variables to hide from a client, because they hold options for
             other steps or are valid on one host only.
-        emits: names for `--emit` that stand for this scheduler.
         restarts: variable with the number of the job's restarts, or Y after a restart.
         folder: variable with the path of the folder in which the job was submitted.
         warnings: signals by which the scheduler announces that it will end the job.
@@ -50,11 +48,9 @@ class Scheduler(Value):
     inside: tuple[tuple[str, ...], ...] = ()
     files: tuple[str, ...] = ()
     daemons: tuple[str, ...] = ()
-    module: str = ""
     client: str = ""
     client_options: tuple[str, ...] = ()
     client_drops: tuple[str, ...] = ()
-    emits: tuple[str, ...] = ()
     restarts: str = ""
     folder: str = ""
     warnings: tuple[str, ...] = ()
@@ -94,7 +90,6 @@ SCHEDULERS = (
             *("SLURM_LABELIO", "SLURM_EXPORT_ENV", "SLURM_KILL_BAD_EXIT", "SLURM_EXACT"),
             "SLURM_EXCLUSIVE",
         ),
-        emits=("slurm",),
         restarts="SLURM_RESTART_COUNT",
         jax_finds="SLURM_JOB_ID",
         misleading=(
@@ -109,7 +104,6 @@ SCHEDULERS = (
         inside=(("PBS_JOBID", "PBS_NODEFILE"),),
         files=("PBS_NODEFILE",),
         daemons=("pbs_mom",),
-        module="hostfile",
         folder="PBS_O_WORKDIR",
         misleading=("PBS_TASKNUM", "PBS_NODENUM", "PBS_VNODENUM"),
     ),
@@ -119,7 +113,6 @@ SCHEDULERS = (
         inside=(("LSB_JOBID", "LSB_DJOB_HOSTFILE"),),
         files=("LSB_DJOB_HOSTFILE",),
         daemons=("res", "sbatchd"),
-        module="hostfile",
         restarts="LSB_RESTART",
         folder="LS_SUBCWD",
         warnings=("SIGUSR2",),  # at the run limit, ten minutes before it kills
@@ -131,7 +124,6 @@ SCHEDULERS = (
         inside=(("JOB_ID", "PE_HOSTFILE"),),
         files=("PE_HOSTFILE",),
         daemons=("sge_shepherd",),
-        module="hostfile",
         restarts="RESTARTED",
         folder="SGE_O_WORKDIR",
         warnings=("SIGUSR2",),  # qsub -notify
@@ -139,7 +131,6 @@ SCHEDULERS = (
     ),
     Scheduler(
         "kubernetes",
-        emits=("jobset", "job"),
         restarts=ENGINE_RESTART,
         jax_finds="KUBERNETES_SERVICE_HOST",
     ),
@@ -150,11 +141,8 @@ SCHEDULERS = (
         misleading=("OMPI_*", "PMI_*", "PMIX_*", "PRTE_*", "MPI_LOCAL*", "HYDRA_*"),
     ),
 )
-#: Variables that name a file of a job's hosts, for `schedulers/hostfile.py`.
-HOST_FILES = tuple(name for scheduler in SCHEDULERS for name in scheduler.files)
-#: Schedulers by their clients, and by their kinds of `--emit`.
+#: Schedulers by their clients.
 CLIENTS = {scheduler.client: scheduler for scheduler in SCHEDULERS if scheduler.client}
-KINDS = {kind: scheduler for scheduler in SCHEDULERS for kind in scheduler.emits}
 _DEEPEST = 100  # most ancestors to examine
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Literal
 
-from mcjax_launch.machine.known_schedulers import KINDS
 from mcjax_launch.options import kinds
 from mcjax_launch.options.option import OptionGroup, declare_flag, declare_option
 
@@ -417,7 +416,7 @@ class BatchOptions(OptionGroup, title="Batch scripts and manifests", kw_only=Tru
     """Options for --emit, which prints a scheduler's script or manifest and runs nothing."""
 
     emit: str | None = declare_option(
-        kinds.make_choice_kind(*KINDS),
+        kinds.make_choice_kind("slurm", "jobset", "job"),
         in_project=False,
         only_command="it runs nothing",
         help="Print a batch script or manifest that runs this job; start nothing.",

@@ -45,18 +45,14 @@ def find_hosts(options: Options, environ: Mapping[str, str]) -> tuple[Host, ...]
 def _find_allocated_hosts(
     options: Options, environ: Mapping[str, str], scheduler: Scheduler
 ) -> tuple[Host, ...]:
-    from mcjax_launch.schedulers import allocation, load_driver
+    from mcjax_launch.schedulers import allocation
 
-    found = load_driver(scheduler)
-    wanted = options.num_processes or 0
+    wanted, each = options.num_processes or 0, options.procs_per_host
     try:
-        hosts = found.find_hosts(environ, options.procs_per_host)
-        allocation.check_slots(wanted, hosts, scheduler.title, found.explain_few_slots(environ))
+        return allocation.find_hosts(scheduler, environ, each, wanted)
     except LaunchError as error:
-        slots = wanted or options.procs_per_host or 1
-        otherwise = allocation.advise_outside(scheduler, environ, slots)
+        otherwise = allocation.advise_outside(scheduler, environ, wanted or each or 1)
         raise LaunchError(f"{error}; {otherwise}" if otherwise else str(error)) from None
-    return hosts
 
 
 def describe_unused_way(options: Options, hosts: Sequence[Host]) -> Iterator[str]:
@@ -72,7 +68,7 @@ def describe_allocation(
     scheduler, why = known_schedulers.choose_scheduler(environ)
     if scheduler is None or options.hosts is not None or options.num_hosts:
         return
-    from mcjax_launch.schedulers import load_driver
+    from mcjax_launch.schedulers.allocation import explain_few_slots
 
     if options.verbose:
         if why:
@@ -80,7 +76,7 @@ def describe_allocation(
         where = f"{format_count(len(hosts), 'host')} of {scheduler.title}'s allocation"
         elsewhere = [host for host in hosts if not host.is_local]
         yield f"{where}, reached by {via}" if elsewhere else f"{where}: this machine"
-    lacks = load_driver(scheduler).explain_few_slots(environ)
+    lacks = explain_few_slots(scheduler, environ)
     if lacks and not options.quiet and not options.num_processes:
         yield lacks
 

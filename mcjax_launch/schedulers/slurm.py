@@ -1,48 +1,53 @@
-"""Driver for Slurm: hosts of an allocation (salloc or a batch script), and agents by `srun`."""
+"""Slurm: hosts of an allocation (salloc or a batch script), and agents by `srun`."""
 
 import re
+import subprocess
 from collections.abc import Mapping
 
 from mcjax_launch.errors import LaunchError
 from mcjax_launch.job.hosts import Host, parse_list
 from mcjax_launch.ranks import MOST_RANKS, parse_whole_number
-from mcjax_launch.schedulers import Driver, allocation
+from mcjax_launch.schedulers import allocation
+
+# How long scontrol may take to answer.
+_ANSWER_S = 20.0
 
 
-class Slurm(Driver):
-    """Driver for Slurm: starts an agent on each host as a step of the allocation, by `srun`."""
+def find_hosts(environ: Mapping[str, str], slots: int | None) -> tuple[Host, ...]:
+    """Return the nodes with their tasks and, if scontrol shows it, their number of GPUs.
 
-    def find_hosts(self, environ: Mapping[str, str], slots: int | None) -> tuple[Host, ...]:
-        """Return the nodes with their tasks and, if scontrol shows it, their number of GPUs.
+    A step must request the GPUs by number: otherwise it would get the GPUs of one task.
+    """
+    nodes = parse_allocation(environ, slots)
+    gpus = parse_gpus(_show_job(environ["SLURM_JOB_ID"]))
+    return tuple(node.copy_with(gpus=gpus.get(node.name)) for node in nodes)
 
-        A step must request the GPUs by number: otherwise it would get the GPUs of one task.
-        """
-        nodes = parse_allocation(environ, slots)
-        gpus = parse_gpus(
-            allocation.run_client("scontrol", "show", "job", "-d", environ["SLURM_JOB_ID"])
+
+def _show_job(job: str) -> str:
+    """Return what scontrol shows of a job; "" if it is missing, fails, or does not answer."""
+    argv = ["scontrol", "show", "job", "-d", job]
+    try:
+        ended = subprocess.run(
+            argv, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=_ANSWER_S
         )
-        return tuple(node.copy_with(gpus=gpus.get(node.name)) for node in nodes)
-
-    def explain_few_slots(self, environ: Mapping[str, str]) -> str:
-        """Return a message that only a part of a heterogeneous job is used; "" for other jobs."""
-        count = environ.get("SLURM_HET_SIZE", "1")
-        if count == "1":
-            return ""
-        return (
-            f"Slurm's heterogeneous job has {count} components, and only the first is used: "
-            f"{environ['SLURM_JOB_NODELIST']}; --hosts names the hosts of all, reached by ssh"
-        )
-
-    def make_client_argv(self, host: Host, script: str) -> list[str]:
-        """Return the command for a step of one task on one node of this allocation."""
-        here = ["--nodes=1", "--ntasks=1", f"--nodelist={host.name}"]
-        # Next to other steps, with all of the job's resources on the node, and without MPI's setup.
-        shared = ["--overlap", "--mpi=none", "--cpu-bind=none", "--unbuffered", "--export=ALL"]
-        mine = [f"--gpus={host.gpus}"] if host.gpus else []
-        return ["srun", *here, *mine, *shared, "sh", "-c", script]
+    except (OSError, ValueError, subprocess.TimeoutExpired):
+        return ""
+    return ended.stdout if ended.returncode == 0 else ""
 
 
-DRIVER = Slurm()
+def make_srun_argv(host: Host, script: str) -> list[str]:
+    """Return the command for a step of one task on one node of this allocation.
+
+    Args:
+        host: host from `find_hosts`.
+        script: script for a POSIX shell, without single quotes.
+
+    """
+    here = ["--nodes=1", "--ntasks=1", f"--nodelist={host.name}"]
+    # Next to other steps, with all of the job's resources on the node, and without MPI's setup.
+    shared = ["--overlap", "--mpi=none", "--cpu-bind=none", "--unbuffered", "--export=ALL"]
+    mine = [f"--gpus={host.gpus}"] if host.gpus else []
+    return ["srun", *here, *mine, *shared, "sh", "-c", script]
 
 
 def parse_allocation(environ: Mapping[str, str], slots: int | None) -> tuple[Host, ...]:

@@ -49,8 +49,6 @@ _HAS_AN_SSH = frozenset({"az", "gcloud", "tsh", "vagrant"})
 _NEEDS_I = frozenset({"crictl", "docker", "kubectl", "nerdctl", "oc", "podman"})
 # Clients that do not delay an agent's start much.
 _QUICK = ("ssh", "srun")
-_CUDA = "CUDA_VISIBLE_DEVICES"
-_NOTHING: Mapping[str, str] = {}
 # Characters that some login shells do not keep inside the quotes used here.
 _UNQUOTABLE = frozenset("'\"\\$`!\n")
 
@@ -68,7 +66,6 @@ def make_script(
     features: frozenset[str],
     *,
     keeps: bool = False,
-    devices: str = "",
 ) -> str:
     """Return a POSIX shell command that runs the agent on a host from the payload on stdin.
 
@@ -77,10 +74,9 @@ def make_script(
         or_python3: use python3 if there is no `python`.
         features: names of the features in the payload.
         keeps: True if the host may keep the payload, and is sent it only if it asks.
-        devices: value of CUDA_VISIBLE_DEVICES unless the host's environment sets it; "" for none.
 
     Raises:
-        LaunchError: `python` or `devices` has characters that cannot be quoted for every shell.
+        LaunchError: `python` has characters that cannot be quoted for every shell.
 
     """
     from mcjax_launch.transport import bootstrap
@@ -90,11 +86,8 @@ def make_script(
     if python.startswith("~/"):
         python = f"$HOME{python[1:]}"
     other = 'test -x "$p" || p=python3; ' if or_python3 else ""
-    if bad := _UNQUOTABLE & set(devices):
-        raise LaunchError(f"GPUs {devices}: {min(bad)!r} is not allowed in their names")
-    chosen = f': "${{{_CUDA}={devices}}}"; export {_CUDA}; ' if devices else ""
     loader = bootstrap.make_loader(features, keeps=keeps)
-    return f'p="{python}"; {other}{chosen}exec "$p" -I -S {loader}'
+    return f'p="{python}"; {other}exec "$p" -I -S {loader}'
 
 
 def make_ssh_argv(host: Host, script: str) -> list[str]:
@@ -193,14 +186,12 @@ def make_remote_argv(host: Host, job: Job, features: frozenset[str]) -> list[str
     or_python3 = not (host.python or job.python_given)
     via = job.via
     keeps = not job.no_host_cache
-    text = make_script(
-        host.python or job.python, or_python3, features, keeps=keeps, devices=host.devices
-    )
+    text = make_script(host.python or job.python, or_python3, features, keeps=keeps)
     if via not in CLIENTS:
         return make_ssh_argv(host, text) if via == "ssh" else make_template_argv(via, host, text)
-    from mcjax_launch.schedulers import load_driver
+    from mcjax_launch.schedulers.slurm import make_srun_argv
 
-    return load_driver(CLIENTS[via]).make_client_argv(host, text)
+    return make_srun_argv(host, text)
 
 
 def make_client_environ(program: str, environ: Mapping[str, str]) -> dict[str, str]:
@@ -213,7 +204,6 @@ def start(
     argv: Sequence[str],
     files_limit: system.Limit | None = None,
     client: str = "",
-    extra: Mapping[str, str] = _NOTHING,
 ) -> Pipes:
     """Start a transport: a local agent, or a client that starts an agent on another host.
 
@@ -224,7 +214,6 @@ def start(
         argv: command line of the transport.
         files_limit: limit on its open files; None for this process's limit.
         client: name of the client, such as ssh; "" for a local agent.
-        extra: variables to add unless this process has them.
 
     Raises:
         LaunchError: the program is missing or cannot be started.
@@ -240,7 +229,7 @@ def start(
         pid = os.posix_spawnp(
             argv[0],
             list(argv),
-            make_client_environ(client or argv[0], {**extra, **os.environ}),
+            make_client_environ(client or argv[0], os.environ),
             file_actions=[(os.POSIX_SPAWN_DUP2, fd, n) for n, fd in enumerate(pipes.theirs)],
             setsid=True,
             setsigmask=(),
@@ -264,11 +253,6 @@ def _format_client_advice(client: str) -> str:
 
     otherwise = allocation.advise_outside(scheduler, os.environ)
     return f" {otherwise}" if otherwise else ""
-
-
-def _get_device_variables(host: Host) -> dict[str, str]:
-    """Return CUDA_VISIBLE_DEVICES with the GPUs a scheduler assigned on a host; {} if none."""
-    return {_CUDA: host.devices} if host.devices else {}
 
 
 class Transport:
@@ -304,11 +288,8 @@ class Transport:
 
     def start_local(self, hosts: Iterable[Host]) -> None:
         """Start this machine's agent early, if this machine is among the hosts."""
-        host = next((host for host in hosts if host.is_local), None)
-        if host is not None:
-            self._local = early.claim() or start(
-                make_local_argv(), extra=_get_device_variables(host)
-            )
+        if any(host.is_local for host in hosts):
+            self._local = early.claim() or start(make_local_argv())
 
     def start(self, host: Host) -> Pipes:
         """Return the pipes of a host's agent: started early, or new.
@@ -323,6 +304,4 @@ class Transport:
             client = via if via in CLIENTS else os.path.basename(argv[0])
             return start(argv, self._files_limit, client)
         early, self._local = self._local, None
-        return early or start(
-            make_local_argv(), self._files_limit, extra=_get_device_variables(host)
-        )
+        return early or start(make_local_argv(), self._files_limit)

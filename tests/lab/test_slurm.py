@@ -149,6 +149,19 @@ def test_emitted_script_runs(jobs: Jobs, cluster: Cluster, tmp_path: Path) -> No
     assert "[2 jh3] process 2 of 3" in shown, shown
 
 
+def test_sites_option_wins_and_no_argument_is_one(
+    jobs: Jobs, cluster: Cluster, tmp_path: Path
+) -> None:
+    options = ["--num-hosts", 3, "--engine-option", "--nodes=2"]
+    submit(cluster, tmp_path, *options, "echo", "a\n#SBATCH --nodes=1\n#SBATCH --hold\n")
+    cluster.idle()
+    shown = (tmp_path / "job.out").read_text()
+    assert sorted(line for line in shown.splitlines() if line.endswith(" a")) == [
+        "[0 jh1] a",
+        "[1 jh2] a",
+    ]
+
+
 @pytest.mark.jax
 def test_scancel_reaches_the_preemption_service(
     jobs: Jobs, cluster: Cluster, tmp_path: Path

@@ -15,26 +15,36 @@ from kubelet import expanded
 
 # Arguments of which a part could be a line for the scheduler, or something to a shell.
 HOSTILE = [
-    *(f"a\n{mark} -N evil\n{mark}" for mark in ("#$", "#SBATCH", "#PBS", "#BSUB", "#flux:")),
-    *("\n", "\r\n#$ x", "it's", "'\n'", "\\\n\\x41", "$'\n'", "a\tb", "", " ", "\x1b[2J"),
-    *("$HOME\n`id`\n$(id)", '"\n"', "!\n!!", "\N{NO-BREAK SPACE}", "\udcff\n#$ x", "é\n1"),
+    *(
+        "a\n#SBATCH -N evil\n#SBATCH",
+        "\n",
+        "\r\n# x",
+        "it's",
+        "'\n'",
+        "\\\n\\x41",
+        "$'\n'",
+        "a\tb",
+        "",
+        " ",
+        "\x1b[2J",
+    ),
+    *("$HOME\n`id`\n$(id)", '"\n"', "!\n!!", "\N{NO-BREAK SPACE}", "\udcff\n# x", "é\n1"),
 ]
 
 
 def test_no_argument_becomes_a_directive(jobs: Jobs, tmp_path: Path) -> None:
-    """The script's launcher gets exactly the words that were given."""
-    ended = jobs.run("--emit", "slurm", "-x", "A=\n#$ -q x", "x.py", *HOSTILE)
+    """The script's launcher gets exactly the words that were given; directives come before it."""
+    ended = jobs.run("--emit", "slurm", "-x", "A=\n#SBATCH -q x", "x.py", *HOSTILE)
     assert ended.status == 0, ended.stderr
-    lines = ended.out.split(b"\n")
-    end = next(at for at, line in enumerate(lines) if not line.startswith(b"#"))
-    assert [line for line in lines[end:] if b"#" in line and not line.startswith(b"exec ")] == []
+    code = ended.out.index(b"\n\nexec ")
+    assert [line[:8] for line in ended.out[:code].splitlines()[1:]] == [b"#SBATCH "] * 3
     fake = shell_script(tmp_path / "fake", 'printf "%s\\0" "$@"')
     command = f"exec {sys.executable} -m mcjax_launch ".encode()
     assert ended.out.count(command) == 1
     script = tmp_path / "job"
     script.write_bytes(ended.out.replace(command, f"exec {fake} ".encode()))
     done = subprocess.run(["bash", script], capture_output=True)
-    words = ["--env", "A=\n#$ -q x", "--", "x.py", *HOSTILE]
+    words = ["--env", "A=\n#SBATCH -q x", "--", "x.py", *HOSTILE]
     assert done.stdout == b"".join(os.fsencode(word) + b"\0" for word in words), done.stderr
 
 

@@ -11,8 +11,7 @@ from mcjax_launch.launcher.timers import compute_pause_s
 from mcjax_launch.machine import known_schedulers
 from mcjax_launch.options.options import Options
 from mcjax_launch.request.hosts import find_hosts
-from mcjax_launch.schedulers import Driver, allocation, load_driver, slurm
-from mcjax_launch.schedulers.submission import make_default_name
+from mcjax_launch.schedulers import allocation, slurm
 from mcjax_launch.transport.remote_commands import make_client_environ
 
 
@@ -62,7 +61,7 @@ def test_srun_gets_none_of_its_options_from_outside() -> None:
 
 def test_step_asks_for_the_gpus_of_its_node() -> None:
     for gpus, words in ((2, ["--gpus=2"]), (0, []), (None, [])):
-        argv = slurm.DRIVER.make_client_argv(Host(name="n1", slots=1, gpus=gpus), "x")
+        argv = slurm.make_srun_argv(Host(name="n1", slots=1, gpus=gpus), "x")
         assert [word for word in argv if word.startswith("--gpus")] == words
         assert argv[:4] == ["srun", "--nodes=1", "--ntasks=1", "--nodelist=n1"]
         assert argv[-3:] == ["sh", "-c", "x"]
@@ -94,32 +93,10 @@ def test_several_launchers_under_mpirun_are_refused() -> None:
 
 
 def test_unused_components_of_a_heterogeneous_job_are_named() -> None:
-    environ = {"SLURM_JOB_ID": "1", "SLURM_JOB_NODELIST": "n1"}
-    assert slurm.DRIVER.explain_few_slots(environ) == ""
-    said = slurm.DRIVER.explain_few_slots(environ | {"SLURM_HET_SIZE": "3"})
+    environ, scheduler = {"SLURM_JOB_NODELIST": "n1"}, known_schedulers.CLIENTS["srun"]
+    assert allocation.explain_few_slots(scheduler, environ) == ""
+    said = allocation.explain_few_slots(scheduler, environ | {"SLURM_HET_SIZE": "3"})
     assert "has 3 components, and only the first is used: n1; " in said
-
-
-def test_default_name_follows_from_the_program() -> None:
-    names = {
-        "train.py": "train",
-        "a/Train_v2.py": "train-v2",
-        "7.py": "job-7",
-        "./run.sh": "run-sh",
-    }
-    assert {program: make_default_name(program) for program in names} == names
-
-
-@pytest.mark.parametrize(
-    "scheduler", known_schedulers.SCHEDULERS, ids=lambda scheduler: scheduler.name
-)
-def test_driver_implements_what_its_registry_entry_needs(
-    scheduler: known_schedulers.Scheduler,
-) -> None:
-    needed = ["find_hosts"] if scheduler.inside else []
-    needed += ["make_client_argv"] if scheduler.client else []
-    found = type(load_driver(scheduler)) if needed else Driver
-    assert [name for name in needed if getattr(found, name) is getattr(Driver, name)] == []
 
 
 def test_restarts_of_a_jobset_are_counted() -> None:
@@ -145,7 +122,7 @@ def test_hosts_of_a_file_are_read(tmp_path: Path, environ: dict[str, str], text:
     assert scheduler is not None
 
     def read(slots: int | None) -> list[tuple[str, int]]:
-        hosts = load_driver(scheduler).find_hosts(environ, slots)
+        hosts = allocation.find_hosts(scheduler, environ, slots)
         return [(host.name, host.slots) for host in hosts]
 
     assert read(None) == [("n1", 2), ("n2", 3)]
@@ -154,7 +131,8 @@ def test_hosts_of_a_file_are_read(tmp_path: Path, environ: dict[str, str], text:
     with pytest.raises(LaunchError, match="no hosts listed"):
         read(None)
     with pytest.raises(LaunchError, match=r"mpirun has started 4 launchers.*: start a single"):
-        load_driver(scheduler).find_hosts({**environ, "OMPI_COMM_WORLD_SIZE": "4"}, None)
+        started = {**environ, "OMPI_COMM_WORLD_SIZE": "4"}
+        allocation.find_hosts(scheduler, started, None)
 
 
 def test_restarts_by_the_scheduler_are_counted() -> None:
@@ -176,9 +154,12 @@ def test_gpus_granted_by_grid_engine_are_read() -> None:
 
 @pytest.mark.parametrize("own", ["Me", "me.site", "ME.other"])
 def test_this_machine_is_known_by_short_and_full_name(
-    monkeypatch: pytest.MonkeyPatch, own: str
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, own: str
 ) -> None:
     monkeypatch.setattr(socket, "gethostname", lambda: own)
-    names = [("me.site", 1), ("ME", 1), ("me2.site", 1), ("you", 1)]
-    hosts = allocation.make_hosts(names, "x", None)
+    (tmp_path / "hosts").write_text("me.site\nME\nme2.site\nyou\n")
+    environ = {"PBS_JOBID": "1", "PBS_NODEFILE": str(tmp_path / "hosts")}
+    scheduler = known_schedulers.find_scheduler(environ)
+    assert scheduler is not None
+    hosts = allocation.find_hosts(scheduler, environ, None)
     assert [host.here for host in hosts] == [True, True, False, False]

@@ -8,9 +8,9 @@ from os.path import splitext
 from typing import Any
 
 from mcjax_launch.errors import LaunchError
+from mcjax_launch.features.emit import template
+from mcjax_launch.features.emit.submission import Submission
 from mcjax_launch.ranks import format_count
-from mcjax_launch.schedulers import template
-from mcjax_launch.schedulers.submission import Submission
 
 # --- TPU slices ---
 
@@ -84,7 +84,7 @@ def build_manifest(submission: Submission) -> str:
     """Return a manifest as YAML: a Job and its Service, or a JobSet, which can restart all pods.
 
     Raises:
-        LaunchError: pods cannot run the job, or Kubernetes would refuse a name in the manifest.
+        LaunchError: pods cannot run the job, or Kubernetes would refuse the names of pods.
 
     """
     _check_for_pods(submission)
@@ -98,7 +98,7 @@ def build_manifest(submission: Submission) -> str:
             f"{name}-workers-0-0",
             f"{name}-workers-{slices - 1}-{pods - 1}{_SUFFIX}",
         )
-    _check_names(submission, last)
+    _check_name(name, last)
     given, patience = _choose_start_timeout(submission)
     done_here = (
         {"max_restarts", "slices"} if tpus else {"max_restarts"}
@@ -194,23 +194,13 @@ def _choose_start_timeout(submission: Submission) -> tuple[list[str], float]:
     return ["--start-timeout", f"{_PATIENCE_S // 60}m"], _PATIENCE_S
 
 
-def _check_names(submission: Submission, last_pod: str) -> None:
-    """Refuse values of --name, --namespace and --image that Kubernetes would not accept."""
-    name, namespace, image = submission.name, submission.namespace, submission.image
+def _check_name(name: str, last_pod: str) -> None:
+    """Refuse a --name that Kubernetes would accept, to fail at the first pod."""
     if not re.fullmatch(r"[a-z]([-a-z0-9]*[a-z0-9])?", name) or len(last_pod) > 63:
         raise LaunchError(
             f"--name {name}: use a-z, 0-9 and '-', a letter first, and at most 63 characters in "
             f"the name of a pod ({last_pod})"
         )
-    if namespace is not None and not re.fullmatch(
-        r"(?=.{1,63}$)[a-z0-9]([-a-z0-9]*[a-z0-9])?", namespace
-    ):
-        raise LaunchError(
-            f"--namespace {namespace}: use a-z, 0-9 and '-', at most 63 characters, and no '-' at "
-            "either end"
-        )
-    if not re.fullmatch(r"[A-Za-z0-9][\w./:@-]*", image or "", re.ASCII):
-        raise LaunchError(f"--image {image}: not the name of an image, such as registry/name:tag")
 
 
 def _escape_command(words: list[str]) -> list[str]:

@@ -3,7 +3,7 @@
 #SBATCH --nodes={hosts}
 #SBATCH --ntasks-per-node={ranks}
 #SBATCH --gpus-per-node={gpus}
-#SBATCH --time={time}
+#SBATCH --time={minutes}
 #SBATCH --requeue  # if max_restarts
 #SBATCH {options}
 
