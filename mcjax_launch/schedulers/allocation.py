@@ -44,15 +44,7 @@ def find_hosts(
         has = f"{scheduler.title}'s allocation has {format_count(there, 'slot')}"
         more = f"{has}; request more slots, or set --procs-per-host K"
         raise LaunchError(f"-n {wanted}: {explain_few_slots(scheduler, environ) or more}")
-    own = socket.gethostname().lower()
-    names = {own, own.partition(".")[0]}
-    return tuple(
-        host.copy_with(here=not names.isdisjoint(_list_names(host.name.lower()))) for host in hosts
-    )
-
-
-def _list_names(name: str) -> tuple[str, str]:
-    return name, name.partition(".")[0]
+    return hosts
 
 
 def explain_few_slots(scheduler: Scheduler, environ: Mapping[str, str]) -> str:
@@ -80,7 +72,15 @@ def _read_hosts(variable: str, environ: Mapping[str, str], slots: int | None) ->
         ) from None
     counts = [(name, more[0] if more and more[0].isdecimal() else "1") for name, *more in lines]
     hosts = parse_file("\n".join(f"{name} slots={count}" for name, count in counts), variable, 1)
-    return tuple(host.copy_with(slots=slots or host.slots) for host in hosts)
+    own = socket.gethostname().lower()
+    here = {own, own.partition(".")[0]}
+    return tuple(
+        host.copy_with(
+            slots=slots or host.slots,
+            here=host.name.lower() in here or host.name.lower().partition(".")[0] in here,
+        )
+        for host in hosts
+    )
 
 
 def check_alone(environ: Mapping[str, str], where: str) -> None:
