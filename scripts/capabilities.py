@@ -72,10 +72,7 @@ CAPABILITIES = (
     ),
     Capability(
         "detached jobs",
-        (
-            "features/detached/*",
-            "request/combinations.py",
-        ),
+        ("features/detached/*",),
         r"detach|attach\b",
         r"detach",
     ),

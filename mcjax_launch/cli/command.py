@@ -164,32 +164,15 @@ def _make_stream(target: "EventsTarget", client: "Client | None") -> Events:
 
 def _act_on_detached(options: Options, context: click.Context) -> int:
     """Run --attach, --jobs, --stop or --wait; return the exit status."""
+    from mcjax_launch.features.detached.commands import act
+
     check_once(context.meta[WORDS], context.command.params)
-    given = frozenset(list_options_from(context, ParameterSource.COMMANDLINE))
-    note = combinations.check_action(options, given)
-    if note and not options.quiet:
-        say(note)
-    if options.jobs:
-        from mcjax_launch.features.detached.listing import list_jobs
-
-        return list_jobs(as_json=options.json)
-    if options.stop is not None:
-        from mcjax_launch.features.detached.commands import stop
-
-        return stop(options.stop, say)
-    if options.wait is not None:
-        from mcjax_launch.features.detached.commands import wait
-
-        return wait(options.wait, options.timeout if "timeout" in given else None)
-    from mcjax_launch.features.detached.commands import attach
-
-    return attach(options.attach or "", say, quiet=options.quiet)
+    return act(options, frozenset(list_options_from(context, ParameterSource.COMMANDLINE)), say)
 
 
 def _detach(options: Options, context: click.Context) -> int:
     """Check the options and start a detached job; return the exit status."""
-    from mcjax_launch.features.detached.start import detach
-    from mcjax_launch.request.combinations import check_detach
+    from mcjax_launch.features.detached.start import check_detach, detach
 
     check_detach(options, frozenset(list_options_from(context, ParameterSource.COMMANDLINE)))
     _approve(options, context, warn=False)  # the detached launcher prints warnings

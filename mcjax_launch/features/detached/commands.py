@@ -1,4 +1,4 @@
-"""--attach, --stop and --wait: what a user does with a detached job."""
+"""--attach, --jobs, --stop and --wait: what a user does with a detached job."""
 
 from __future__ import annotations
 
@@ -8,17 +8,71 @@ import select
 import shlex
 import signal
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Set
 
+from mcjax_launch.errors import LaunchError
 from mcjax_launch.features.detached.jobs import LOST, RUNNING, DetachedJob, find
-from mcjax_launch.features.detached.listing import collect_fields
+from mcjax_launch.features.detached.listing import collect_fields, list_jobs
 from mcjax_launch.features.detached.output import read
+from mcjax_launch.options.options import Options
 from mcjax_launch.wire import exit_status
 
 # Between two looks at a file that nothing announces.
 _LOOK_MS = 200
 
+# The actions, and of each the options that make a difference.
+_ACTIONS = {
+    "attach": frozenset({"quiet"}),
+    "jobs": frozenset({"json"}),
+    "stop": frozenset[str](),
+    "wait": frozenset({"timeout"}),
+}
+# Options of --detach that people may give to --attach, where they come too late.
+_OUTPUT = frozenset({"show", "collapse", "timestamps", "no_prefix", "verbose"})
+
 Say = Callable[[str], object]
+
+
+def find_action(options: Options) -> str:
+    """Return the given option out of "attach", "jobs", "stop" and "wait"; "" for none."""
+    return next((name for name in _ACTIONS if getattr(options, name) not in (None, False)), "")
+
+
+def act(options: Options, given: Set[str], say: Say) -> int:
+    """Carry out the given one of --attach, --jobs, --stop and --wait; return the exit status.
+
+    Args:
+        options: all options.
+        given: names of the options on the command line.
+        say: prints a line.
+
+    Raises:
+        LaunchError: there is a PROGRAM, an option without effect, or no such job; or the job runs
+            on another machine.
+
+    """
+    late = _check(options, given)
+    match find_action(options):
+        case "jobs":
+            return list_jobs(as_json=options.json)
+        case "stop":
+            return stop(options.stop or "", say)
+        case "wait":
+            return wait(options.wait or "", options.timeout if "timeout" in given else None)
+    if late and not options.quiet:
+        say(f"--attach shows what the job has written: give {' and '.join(late)} to --detach")
+    return attach(options.attach or "", say, quiet=options.quiet)
+
+
+def _check(options: Options, given: Set[str]) -> list[str]:
+    """Refuse options without effect; return those on output, with which --attach works anyhow."""
+    name = find_action(options)
+    if options.program:
+        raise LaunchError(f"--{name} runs no PROGRAM: leave out {options.program[0]}, or --{name}")
+    late = sorted(given & _OUTPUT) if name == "attach" else []
+    for other in sorted(given - _ACTIONS[name] - {name, "program", *late}):
+        raise LaunchError(f"--{name} cannot be combined with --{other.replace('_', '-')}")
+    return [f"--{other.replace('_', '-')}" for other in late]
 
 
 def attach(job_id: str, say: Say, *, quiet: bool) -> int:

@@ -7,7 +7,7 @@ import re
 import signal
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 
 from mcjax_launch.errors import LaunchError
 from mcjax_launch.features.detached.folders import make_job_folder, remove_folder
@@ -24,6 +24,24 @@ from mcjax_launch.wire.source_lines import format_path
 _VARIABLE = "MCJAX_DETACH"
 _MOST_READ = 4096
 _DESCRIPTOR_PATH = re.compile("/dev/fd/([0-9]{1,9})")
+
+
+def check_detach(options: Options, given: Set[str]) -> None:
+    """Refuse options that a detached job cannot have.
+
+    Args:
+        options: all options, including --detach.
+        given: names of the options on the command line.
+
+    Raises:
+        LaunchError: there is such an option.
+
+    """
+    if "status" in given:
+        raise LaunchError("--detach cannot be combined with --status: give it to --attach")
+    if (options.stdin or options.hosts == "-") and os.isatty(0):
+        option = "--stdin" if options.stdin else "--hosts -"
+        raise LaunchError(f"--detach leaves the terminal, which {option} reads: use < FILE")
 
 
 def detach(options: Options, words: Sequence[str]) -> int:
