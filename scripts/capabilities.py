@@ -172,7 +172,12 @@ CAPABILITIES = (
     ),
     Capability(
         "schedulers, --emit",
-        ("schedulers/*", "features/emit/*", "machine/known_schedulers.py"),
+        (
+            "schedulers/*",
+            "request/allocated_hosts.py",
+            "features/emit/*",
+            "machine/known_schedulers.py",
+        ),
         r"scheduler|emit\b|allocation|num_hosts|host_rank",
         r"sched|slurm|emit|kubern|flux|lsf|pbs|sge|alloc|submission|batch",
     ),

@@ -45,11 +45,12 @@ def find_hosts(options: Options, environ: Mapping[str, str]) -> tuple[Host, ...]
 def _find_allocated_hosts(
     options: Options, environ: Mapping[str, str], scheduler: Scheduler
 ) -> tuple[Host, ...]:
+    from mcjax_launch.request import allocated_hosts
     from mcjax_launch.schedulers import allocation
 
     wanted, each = options.num_processes or 0, options.procs_per_host
     try:
-        return allocation.find_hosts(scheduler, environ, each, wanted)
+        return allocated_hosts.find_hosts(scheduler, environ, each, wanted)
     except LaunchError as error:
         otherwise = allocation.advise_outside(scheduler, environ, wanted or each or 1)
         raise LaunchError(f"{error}; {otherwise}" if otherwise else str(error)) from None
@@ -68,7 +69,7 @@ def describe_allocation(
     scheduler, why = known_schedulers.choose_scheduler(environ)
     if scheduler is None or options.hosts is not None or options.num_hosts:
         return
-    from mcjax_launch.schedulers.allocation import explain_few_slots
+    from mcjax_launch.request.allocated_hosts import explain_few_slots
 
     if options.verbose:
         if why:

@@ -6,6 +6,8 @@ and importing `dataclasses` takes longer than all other imports of an agent.
 
 from __future__ import annotations
 
+import sys
+
 TYPE_CHECKING = False  # as typing's own, without importing it: an agent's start is waited for
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -121,4 +123,9 @@ class Changing:
 
 def _list_annotations(cls: type) -> tuple[str, ...]:
     """Return the names that a class annotates, without its base classes'."""
+    if sys.version_info >= (3, 14) and "__annotate_func__" in cls.__dict__:
+        # The module's annotations are evaluated when they are asked for.
+        import annotationlib
+
+        return tuple(annotationlib.get_annotations(cls, format=annotationlib.Format.STRING))
     return tuple(cls.__dict__.get("__annotations__", ()))  # noqa: RUF063

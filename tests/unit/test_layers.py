@@ -171,7 +171,7 @@ def _is_among(here: str, rooms: tuple[str, ...]) -> bool:
 def wrong_imports(module: str, names: list[str]) -> list[str]:
     """What a module imports, but may not, of these names."""
     known = FOREIGN.get(side(module) or "", set()) | FOREIGN.get(room(module), set())
-    foreign = sys.stdlib_module_names | known
+    foreign = sys.stdlib_module_names | {"annotationlib"} | known  # that is Python 3.14's
     return [
         f"{module} imports {name}"
         for name in names

@@ -10,8 +10,9 @@ from mcjax_launch.job.hosts import Host
 from mcjax_launch.launcher.timers import compute_pause_s
 from mcjax_launch.machine import known_schedulers
 from mcjax_launch.options.options import Options
+from mcjax_launch.request import allocated_hosts as allocated
 from mcjax_launch.request.hosts import find_hosts
-from mcjax_launch.schedulers import allocation, slurm
+from mcjax_launch.schedulers import slurm
 from mcjax_launch.transport.remote_commands import make_client_environ
 
 
@@ -94,8 +95,8 @@ def test_several_launchers_under_mpirun_are_refused() -> None:
 
 def test_unused_components_of_a_heterogeneous_job_are_named() -> None:
     environ, scheduler = {"SLURM_JOB_NODELIST": "n1"}, known_schedulers.CLIENTS["srun"]
-    assert allocation.explain_few_slots(scheduler, environ) == ""
-    said = allocation.explain_few_slots(scheduler, environ | {"SLURM_HET_SIZE": "3"})
+    assert allocated.explain_few_slots(scheduler, environ) == ""
+    said = allocated.explain_few_slots(scheduler, environ | {"SLURM_HET_SIZE": "3"})
     assert "has 3 components, and only the first is used: n1; " in said
 
 
@@ -122,7 +123,7 @@ def test_hosts_of_a_file_are_read(tmp_path: Path, environ: dict[str, str], text:
     assert scheduler is not None
 
     def read(slots: int | None) -> list[tuple[str, int]]:
-        hosts = allocation.find_hosts(scheduler, environ, slots)
+        hosts = allocated.find_hosts(scheduler, environ, slots)
         return [(host.name, host.slots) for host in hosts]
 
     assert read(None) == [("n1", 2), ("n2", 3)]
@@ -132,7 +133,7 @@ def test_hosts_of_a_file_are_read(tmp_path: Path, environ: dict[str, str], text:
         read(None)
     with pytest.raises(LaunchError, match=r"mpirun has started 4 launchers.*: start a single"):
         started = {**environ, "OMPI_COMM_WORLD_SIZE": "4"}
-        allocation.find_hosts(scheduler, started, None)
+        allocated.find_hosts(scheduler, started, None)
 
 
 def test_restarts_by_the_scheduler_are_counted() -> None:
@@ -161,5 +162,5 @@ def test_this_machine_is_known_by_short_and_full_name(
     environ = {"PBS_JOBID": "1", "PBS_NODEFILE": str(tmp_path / "hosts")}
     scheduler = known_schedulers.find_scheduler(environ)
     assert scheduler is not None
-    hosts = allocation.find_hosts(scheduler, environ, None)
+    hosts = allocated.find_hosts(scheduler, environ, None)
     assert [host.here for host in hosts] == [True, True, False, False]
