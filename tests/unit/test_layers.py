@@ -152,6 +152,7 @@ def _is_index(module: str) -> bool:
     return Path(module).name == "__init__.py"
 
 
+@cache
 def allowed(here: str) -> set[str]:
     """The rooms that one that is not streamed may import."""
     floor = next(number for number, rooms in enumerate(FLOORS) if _is_among(here, rooms))
