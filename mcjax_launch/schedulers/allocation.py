@@ -1,4 +1,4 @@
-"""Whether the launcher runs in an allocation alone, and advice where it does not."""
+"""Checks that the launcher runs once in an allocation, and advice for shells outside one."""
 
 from collections.abc import Mapping, Sequence
 
