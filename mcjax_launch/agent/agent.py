@@ -23,7 +23,7 @@ from .gpu_watch import GpuWatch
 from .hook_server import HookServer, WrappedPrograms
 from .launcher_link import LauncherLink
 from .leftovers import Leftovers, is_tracker
-from .part import HostChanges, RankStarter
+from .part import RankStarter
 from .stacks import StackDump
 from .staging import Staging
 from .startup import HostPreparation
@@ -67,14 +67,12 @@ class Agent:
         streams: reader of the ranks' output.
         supervisor: state of the ranks, which decides when and how they are ended.
         pids: mapping from the pid of each rank's own process to the rank, until it is reaped.
-        changes: changes of this host's variables before the ranks.
         hooks: server for the ranks' hooks.
         prepared: facts and reserved ports of this host; None before Prepare.
+        leftovers: finder of the processes that ranks have left behind.
         timers: objects with work to do at a deadline; features' parts may add theirs.
 
     """
-
-    changes = HostChanges()
 
     def __init__(
         self,
@@ -115,7 +113,7 @@ class Agent:
         self._memory: OutOfMemory | None = None
         gpus = GpuWatch(loop, hook_folder)
         self._usage = UsageSampler(self._map_pids_to_ranks, self.link.send, gpus)
-        self._leftovers = Leftovers(self.pids)
+        self.leftovers = Leftovers(self.pids)
         self._leaving: supervisor.Leave | None = None
         self.timers: list[Timer] = []
         self._waiting: list[Wanted] = []  # ranks of a Start that waits
@@ -178,7 +176,7 @@ class Agent:
             self.link.ignores = True  # nothing may be made in the folder any more
             not_removed = private_folder.remove(self.folder, self._keep_in_touch)
             log = tuple(self._memory.read_log()) if self._memory is not None else ()
-            left = self._leftovers.found
+            left = self.leftovers.found
             self.link.send(messages.Bye(unkillable, left, not_removed, log))
         return self.link.uplink.empty
 
@@ -231,16 +229,11 @@ class Agent:
                     return  # it may be a rank, which the starter will announce in a moment
                 else:
                     system.reap(ended.pid)
-                    self.changes.handle_end(ended.pid, ended.status)
+                    for part in self._parts.values():
+                        part.on_child_end(ended.pid, ended.status)
             self._perform(self.supervisor.on_child_end())
         except Childless:
             self._perform(self.supervisor.on_last_child_end())
-
-    def list_helper_processes(self) -> list[int]:
-        """Return the pids of the running processes below this one, before the ranks' start."""
-        pids = system.list_descendants()
-        ended = system.select_ending({pid: pid for pid in pids})
-        return [pid for pid in pids if pid not in ended]
 
     def _find_ended_child(self) -> EndedChild | None:
         self.starter.handle_ended_children()
@@ -257,7 +250,7 @@ class Agent:
         now = time.monotonic()
         self._perform(self.supervisor.on_rank_exit(rank, ended.status, now, alone=alone))
         del self.pids[ended.pid]
-        self._leftovers.record_end(rank, ended.pid)
+        self.leftovers.record_end(rank, ended.pid)
         if not self.pids:
             self._usage.gpus.end()
         self.streams.drain(rank)  # its last output explains its end
@@ -307,7 +300,7 @@ class Agent:
         if (folder := self.complete_staging()) is None:
             return
         try:
-            self.prepared = HostPreparation(self.changes.adapt(wanted), folder, self.loop)
+            self.prepared = HostPreparation(wanted, folder, self.loop)
         except Unusable as refused:
             self.link.send(messages.Refused(str(refused), refused.status))
             return
@@ -429,13 +422,16 @@ class Agent:
         self, rank: messages.RankOrder, order: messages.Start, inherited: dict[str, str]
     ) -> dict[str, str]:
         """Return all environment variables of a rank."""
+        own = rank.env
+        for part in self._parts.values():
+            own = part.drop_replaced(own)
         set_here = rank_environ.compute_changes(
             inherited,
             common=order.env
             if order.hook
             else rank_environ.leave_coordinator_to_scheduler(order.env, inherited),
             defaults=order.defaults,
-            own=self.changes.drop_replaced(rank.env),
+            own=own,
             coordinator_host=order.coordinator_host,
         )
         environ = {**inherited, **set_here}
@@ -535,9 +531,8 @@ class Agent:
                 self._kill(all_of_them=True)
                 self.link.send(messages.NotYetGone(_describe_processes(system.list_descendants())))
             elif isinstance(effect, supervisor.RecordLeftovers):
-                owned = (self.starter.owns, self.changes.owns)
-                strays = [pid for pid in self._list_strays() if not any(o(pid) for o in owned)]
-                self._leftovers.find(strays)
+                strays = self._list_strays()
+                self.leftovers.find([pid for pid in strays if not self.starter.owns(pid)])
             elif isinstance(effect, supervisor.Kill):
                 self._kill()
             elif isinstance(effect, supervisor.SignalRanks):
@@ -548,7 +543,7 @@ class Agent:
 
     def _kill_rank(self, rank: int) -> None:
         """Send SIGKILL to a failed rank's processes."""
-        left = self._leftovers.list_of_rank(rank, system.list_descendants())
+        left = self.leftovers.list_of_rank(rank, system.list_descendants())
         self._signal_each(left, signal.SIGKILL)
 
     def _signal_ranks(self, signum: int, spare: frozenset[int] = frozenset()) -> None:

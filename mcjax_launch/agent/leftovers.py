@@ -28,12 +28,14 @@ class Leftovers:
 
     Attributes:
         found: processes that run a program of the user's, without their children.
+        older_groups: process groups that were there before the ranks, and are no rank's.
 
     """
 
     def __init__(self, pids: Mapping[int, int]) -> None:
         self._pids = pids
         self.found: tuple[Leftover, ...] = ()
+        self.older_groups: set[int] = set()
         self._ended: dict[int, int] = {}  # ranks by the pids of their own processes
 
     def record_end(self, rank: int, pid: int) -> None:
@@ -42,6 +44,7 @@ class Leftovers:
 
     def find(self, pids: Collection[int]) -> None:
         """Set `found` to those of these processes to report."""
+        pids = [pid for pid in pids if system.get_process_group(pid) not in self.older_groups]
         processes = {process.pid: process for process in system.list_processes()}
         commands = {pid: " ".join(system.read_command(pid)) for pid in pids if pid in processes}
         own = {pid for pid, command in commands.items() if command}

@@ -11,9 +11,10 @@ if TYPE_CHECKING:
     from ..machine.system import Limit
     from ..wire.codec import Message
     from ..wire.frames import Raw
-    from ..wire.messages import FromHook, Prepare, RankOrder
+    from ..wire.messages import FromHook, RankOrder
     from .hook_server import HookConnection, HookServer
     from .launcher_link import LauncherLink, Streams
+    from .leftovers import Leftovers
     from .stacks import StackSource
     from .startup import HostPreparation
     from .supervisor import Supervisor
@@ -23,9 +24,9 @@ if TYPE_CHECKING:
     class HostAgent(Protocol):
         """Interface of the agent for the features' parts; see `agent.Agent`."""
 
-        changes: HostChanges
         folder: str
         hooks: HookServer
+        leftovers: Leftovers
         link: LauncherLink
         loop: Loop
         pids: dict[int, int]
@@ -36,7 +37,6 @@ if TYPE_CHECKING:
         timers: list[Timer]
 
         def complete_staging(self) -> str | None: ...
-        def list_helper_processes(self) -> list[int]: ...
         def reap(self) -> None: ...
         def make_standard_streams(self, rank: RankOrder) -> tuple[int, int, int]: ...
         def start_ranks(self, ranks: Sequence[Wanted]) -> None: ...
@@ -77,33 +77,18 @@ class AgentPart:
     def on_rank_end(self, rank: int) -> None:
         """Handle the end of a rank's process, which is about to be reported."""
 
+    def drop_replaced(self, env: dict[str, str]) -> dict[str, str]:
+        """Return the user's variables for a rank, without those that a command here has changed."""
+        return env
+
+    def on_child_end(self, pid: int, status: int) -> None:
+        """Handle the end of a child that is no rank's, and has been reaped."""
+
     def on_stop(self) -> None:
         """Drop work that has become useless, because the launcher has ordered the job's end."""
 
     def on_ranks_end(self) -> None:
         """Finish or cancel work that needs running ranks: they are about to be ended."""
-
-
-class HostChanges:
-    """Changes of this host's variables before the ranks: this base class knows of none.
-
-    The part of a feature that changes them puts itself in its place, as `agent.changes`.
-    """
-
-    def handle_end(self, pid: int, status: int) -> None:
-        """Handle the end of a child that is no rank's, and has been reaped."""
-
-    def owns(self, pid: int) -> bool:
-        """Return whether a process is not a rank's, but was started before the ranks."""
-        return False
-
-    def adapt(self, wanted: Prepare) -> Prepare:
-        """Return what is wanted of the host, as it is after the changes."""
-        return wanted
-
-    def drop_replaced(self, env: Mapping[str, str]) -> Mapping[str, str]:
-        """Return variables of the user without those that have been changed."""
-        return env
 
 
 class RankStarter:

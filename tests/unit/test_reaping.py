@@ -33,7 +33,7 @@ def test_import_server_is_reaped_by_its_owner(monkeypatch: pytest.MonkeyPatch) -
 
     monkeypatch.setattr(agent, "system", SimpleNamespace(find_ended_child=ended_child, reap=reap))
     mine = agent.Agent.__new__(agent.Agent)
-    mine.pids = {}
+    mine.pids, mine._parts = {}, {}
     mine.starter = starter = RankStarter(None)
     starter.handle_ended_children = check  # type: ignore[method-assign]
     starter.owns = lambda pid: pid == SERVER  # type: ignore[method-assign]

@@ -5,8 +5,6 @@ from __future__ import annotations
 from ...wire.messages import Question, ToLauncher
 
 NAME = "setup"
-#: First line of output while the command waits for another job's; printed by the agent.
-WAITS = "waits for another job's --setup here"
 
 
 class SetUp(Question):
@@ -16,10 +14,8 @@ class SetUp(Question):
         command: words for the host's shell.
         env: variables that the user has set for the ranks.
         chdir, chdir_given: as in Prepare.
-        chooses_python: True if the command's PATH decides which Python the ranks use.
         done: variables that an earlier run of --watch has changed here, in place of another run of
             the command; None to run it.
-        keeps: True if the host may keep a file, by which jobs run their commands one by one.
 
     """
 
@@ -27,9 +23,7 @@ class SetUp(Question):
     env: dict[str, str]
     chdir: str
     chdir_given: bool
-    chooses_python: bool
     done: dict[str, str | None] | None
-    keeps: bool
 
 
 class SetupEnded(ToLauncher):
@@ -39,11 +33,15 @@ class SetupEnded(ToLauncher):
         status: exit status; below 0: minus the number of the signal that killed the shell.
         seconds: duration; 0 if the command was not run.
         after: variables that the command has set, or removed (None).
+        folder: its working directory.
+        python: path of the Python that its PATH has chosen; "" for none.
 
     """
 
     status: int
     seconds: float
     after: dict[str, str | None]
+    folder: str
+    python: str
 
     answers = SetUp
