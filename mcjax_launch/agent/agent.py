@@ -28,7 +28,7 @@ from .stacks import StackDump
 from .staging import Staging
 from .startup import HostPreparation
 from .system import system
-from .system.unix import NO_INPUT, Childless, Invocation, SpawnError
+from .system.unix import Childless, Invocation, SpawnError
 from .ulimits import explain_exceeded_limit
 from .usage import UsageSampler
 
@@ -463,11 +463,11 @@ class Agent:
         """Make a rank's pipes; return its descriptors 0, 1 and 2, which the caller closes."""
         out, out_end = os.pipe()
         err, err_end = os.pipe()
-        taken = self.streams.input.open(rank.process_id)
+        given = self.streams.pop_input(rank.process_id)
         for fd, stream in ((out, frames.STDOUT), (err, frames.STDERR)):
             widen(fd)
             self.streams.add(fd, rank.process_id, stream)
-        return os.dup(NO_INPUT) if taken is None else taken, out_end, err_end
+        return given, out_end, err_end
 
     def record_rank_start(self, number: int, pid: int) -> None:
         """Record the pid of a rank's new process, and report it to the launcher."""

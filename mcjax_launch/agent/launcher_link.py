@@ -10,6 +10,7 @@ from ..machine.system import LINUX
 from ..machine.uplink import Uplink
 from ..wire import frames, messages
 from ..wire.codec import Malformed
+from .system.unix import NO_INPUT
 
 TYPE_CHECKING = False
 
@@ -128,27 +129,16 @@ class LauncherLink:
 _PIECE = 1 << 16
 
 
-class RankInput:
-    """Standard input of the ranks: this base class leaves it empty.
-
-    The part of a feature that has input puts itself in its place, as `agent.streams.input`.
-    """
-
-    def open(self, rank: int) -> int | None:  # noqa: ARG002, used by the feature's
-        """Return a descriptor for a rank's stdin, which the caller closes; None for /dev/null."""
-        return None
-
-
 class Streams:
     """Reader of the ranks' output pipes; sends the output on, up to the launcher's credit.
 
     Attributes:
-        input: the ranks' standard input.
+        input: descriptor that rank 0 gets as its standard input; -1 for /dev/null.
 
     """
 
     def __init__(self, loop: Loop, uplink: Uplink) -> None:
-        self.input = RankInput()
+        self.input = -1
         self._loop = loop
         self._uplink = uplink
         self._open: dict[int, tuple[int, int]] = {}  # rank and stream of each pipe
@@ -163,6 +153,13 @@ class Streams:
         self._pipes.setdefault(rank, []).append(fd)
         if self._credit > 0:
             self._watch(fd)
+
+    def pop_input(self, rank: int) -> int:
+        """Return a descriptor for a rank's standard input, which the caller closes."""
+        if rank != 0 or self.input < 0:
+            return os.dup(NO_INPUT)
+        given, self.input = self.input, -1
+        return given
 
     def close(self) -> None:
         """Close the pipes that are still open, because other processes hold the writing ends."""

@@ -90,13 +90,14 @@ def _leave(folder: str, status: int) -> NoReturn:
 _LAST_MESSAGE_S = 5
 
 
-def main(hook: str | dict[str, bytes], unkept: bytes = b"") -> NoReturn:
+def main(hook: str | dict[str, bytes], unkept: bytes = b"", given: int = -1) -> NoReturn:
     """Run the agent on descriptors 0 (from the launcher) and 1 (to the launcher).
 
     Args:
         hook: path of the hook's folder on this host; or, if the launcher has sent the code, the
             content of each file of the package, by its path.
         unkept: that code as it was sent, for the host to keep; b"" to keep nothing.
+        given: descriptor that rank 0 gets as its standard input; -1 for none.
 
     """
     signal.alarm(0)  # the loader's
@@ -107,6 +108,8 @@ def main(hook: str | dict[str, bytes], unkept: bytes = b"") -> NoReturn:
         signal.signal(signum, signal.SIG_IGN)
     # The protocol's descriptors are moved away: a stray print or read must not reach them.
     control, uplink = os.dup(0), os.dup(1)
+    if given >= 0:
+        os.set_inheritable(given, False)  # only rank 0 gets it
     try:
         null = os.open(os.devnull, os.O_RDWR)
     except OSError as error:
@@ -127,24 +130,30 @@ def main(hook: str | dict[str, bytes], unkept: bytes = b"") -> NoReturn:
         private_folder.remove(folder)
         _leave_unfit(f"cannot start a process: {format_limit_error(error)}")
     if agent:
-        for fd in (control, uplink, guarded):
+        for fd in (control, uplink, guarded, *([given] if given >= 0 else [])):
             os.close(fd)
         guard(agent, folder)
     os.close(guarding)
     os.setsid()  # a signal to the client's group must not reach the agent
     if unkept:
         _keep(unkept)
-    _be_agent(control, uplink, folder, guarded, hook)
+    _be_agent(control, uplink, given, folder, guarded, hook)
 
 
 def _be_agent(
-    control: int, uplink: int, folder: str, guarded: int, hook: str | dict[str, bytes]
+    control: int,
+    uplink: int,
+    given: int,
+    folder: str,
+    guarded: int,
+    hook: str | dict[str, bytes],
 ) -> NoReturn:
     """Serve the run in the agent's process, then exit; report a bug to the launcher.
 
     Args:
         control: descriptor of the messages from the launcher.
         uplink: descriptor for the messages to the launcher.
+        given: as in `main`.
         folder: path of the job's private folder.
         guarded: pipe whose writing end only the guardian holds.
         hook: as in `main`.
@@ -159,6 +168,7 @@ def _be_agent(
         remote = not isinstance(hook, str)
         hook_folder = hook if isinstance(hook, str) else _write_hook(hook, folder)
         agent = Agent(control, out, loop, folder, hook_folder, remote, files_limit)
+        agent.streams.input = given
         _end_with_guardian(guarded, loop)
         agent.run()
     except NoFolder as error:

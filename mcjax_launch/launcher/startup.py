@@ -241,7 +241,8 @@ class Startup:
         ranks = group_ranks_by_host(self._job, hosts)
         sizes = {host: len(own) for host, own in ranks.items()}
         prepared = sizes == {host: len(own) for host, own in self._ranks.items()}
-        return prepared and self._job.coordinator is None and self._answers[hosts[0]].port > 0
+        is_free = self._job.coordinator is None and not self._job.stdin  # rank 0's place
+        return prepared and is_free and self._answers[hosts[0]].port > 0
 
     def _try_step(self, step: Callable[[], None]) -> None:
         try:

@@ -13,7 +13,6 @@ import sys
 TYPE_CHECKING = False
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
     from io import FileIO
     from typing import Any
 
@@ -130,6 +129,14 @@ def widen(pipe: int, size: int = _PIPE_SIZE) -> None:
         pass
 
 
+def find_input_position() -> int | None:
+    """Return the position in the file that standard input is; None if it is no file."""
+    try:
+        return os.lseek(0, 0, os.SEEK_CUR)
+    except OSError:
+        return None
+
+
 def reopen(fd: int, flags: int) -> int:
     """Open the pipe or terminal of a descriptor again, with these flags of `os.open`.
 
@@ -138,45 +145,6 @@ def reopen(fd: int, flags: int) -> int:
 
     """
     return os.open(f"/proc/self/fd/{fd}" if LINUX else os.ttyname(fd), flags)
-
-
-class Arrivals:
-    """Watch that becomes ready only when new input arrives at a terminal (edge-triggered).
-
-    Args:
-        fd: descriptor of the terminal.
-
-    Raises:
-        OSError: this system has neither epoll nor kqueue.
-
-    """
-
-    def __init__(self, fd: int) -> None:
-        import select
-
-        self._waiting: Any
-        self._forget: Callable[[], object]
-        if LINUX:
-            self._waiting = select.epoll()
-            self._waiting.register(fd, select.EPOLLIN | select.EPOLLET)
-            self._forget = lambda: self._waiting.poll(0)
-        elif sys.platform != "linux" and hasattr(select, "kqueue"):
-            how = select.KQ_EV_ADD | select.KQ_EV_CLEAR
-            self._waiting = select.kqueue()
-            self._waiting.control([select.kevent(fd, select.KQ_FILTER_READ, how)], 0)
-            self._forget = lambda: self._waiting.control(None, 1, 0)
-        else:
-            raise OSError("neither epoll nor kqueue")
-
-    def fileno(self) -> int:
-        return int(self._waiting.fileno())
-
-    def forget(self) -> None:
-        """Reset the watch: it becomes ready again only when more input arrives."""
-        self._forget()
-
-    def close(self) -> None:
-        self._waiting.close()
 
 
 # --- `ulimit`: limits on open files, which is raised, and on processes ---

@@ -58,7 +58,7 @@ class JobOptions(OptionGroup, title="Job", kw_only=True):
         help="Also set RANK, WORLD_SIZE, LOCAL_RANK, MASTER_ADDR, MASTER_PORT and others.",
     )
     stdin: bool = declare_flag(
-        "Give rank 0 the launcher's standard input.",
+        "Give rank 0, on this machine, the launcher's standard input.",
         only_command="standard input is the calling program's",
         in_project=False,
     )

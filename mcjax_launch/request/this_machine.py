@@ -12,6 +12,7 @@ from mcjax_launch.job.hosts import Host
 from mcjax_launch.job.job import Job
 from mcjax_launch.machine import known_schedulers
 from mcjax_launch.machine.interpreter import find_executable
+from mcjax_launch.machine.system import find_input_position
 from mcjax_launch.options.options import Options
 from mcjax_launch.request import ranks_python
 from mcjax_launch.request.hosts import choose_via
@@ -146,8 +147,8 @@ def collect_facts(
 
     """
     here = runs_here(hosts)
-    if options.stdin and options.max_restarts and not options.dry_run:
-        _check_input()
+    if options.stdin and not options.host_rank and not options.dry_run:
+        _check_input(options, hosts[0])
     chdir = _choose_folder(options, environ, here)
     coordinator, coordinator_name = _find_coordinator(options, say)
     return ThisMachine(
@@ -168,15 +169,42 @@ def _format_program_hint(options: Options, hosts: Sequence[Host]) -> str:
     return advise_missing_program(options.program, options.module, options.sync)
 
 
-def _check_input() -> None:
-    """Refuse --stdin with --max-restarts if standard input is a pipe, which has no second read."""
-    try:
-        os.lseek(0, 0, os.SEEK_CUR)
-    except OSError:
+def _check_input(options: Options, first: Host) -> None:
+    """Refuse --stdin where rank 0 cannot read this process's standard input.
+
+    Args:
+        options: all options.
+        first: rank 0's host.
+
+    Raises:
+        LaunchError: rank 0 is elsewhere, a restart cannot read a pipe again, or a shell reads the
+            terminal.
+
+    """
+    if not first.is_local:
+        raise LaunchError(
+            f"--stdin: rank 0 is on {first.name}, and only a rank on this machine can read what "
+            f"comes here: have PROGRAM open a file (--sync FILE), or run mcjax-launch on "
+            f"{first.name}"
+        )
+    if options.max_restarts and find_input_position() is None:
         raise LaunchError(
             "--stdin: a restart can read standard input again only from a file; redirect it from "
             "one (< FILE), or leave out --max-restarts"
-        ) from None
+        )
+    if _is_in_background():
+        raise LaunchError(
+            "--stdin: this job is in the background of its terminal, where the shell reads what is "
+            "typed: start it in the foreground, or redirect a file (< FILE)"
+        )
+
+
+def _is_in_background() -> bool:
+    """Return whether standard input is this process's terminal, and the shell reads it."""
+    try:
+        return os.tcgetpgrp(0) != os.getpgrp()
+    except OSError:  # no terminal, or that of another session
+        return False
 
 
 def _choose_folder(options: Options, environ: Mapping[str, str], here: bool) -> str:

@@ -76,7 +76,7 @@ class ProtocolState:
             raise Malformed(f"{name} at the wrong time")
         if isinstance(frame, Data) and frame.stream not in _OUTPUT:
             raise Malformed(f"{name}, which agents do not send")
-        if isinstance(frame, (Raw, Credit)) and not features.exists(frame.feature):
+        if isinstance(frame, Raw) and not features.exists(frame.feature):
             raise Malformed(f"{name} of {frame.feature!r}, which is no feature")
         self._greeted = True
         self._said_bye = isinstance(frame, messages.Bye)
@@ -246,12 +246,6 @@ class AgentConnection:
     def send_raw(self, data: bytes) -> None:
         """Send bytes that are no frame, namely the agent's code."""
         self._out.send(data)
-
-    def send_bytes(self, feature: str, number: int, data: bytes) -> None:
-        """Send raw bytes to a feature's part on the agent's host; the feature defines `number`."""
-        if self._trace is not None:
-            self._trace(f"frame to {self.host.name}: {Raw(feature, number, data)!r}")
-        self._out.send(frames.encode_raw(feature, number, data))
 
     def supply(self, staged: Iterator[bytes], then: Message) -> None:
         """Send encoded frames, each only when the pipe has room, and then a message."""

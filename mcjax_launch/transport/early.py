@@ -15,12 +15,13 @@ from mcjax_launch.machine.system import LINUX
 from mcjax_launch.transport.pipes import NewPipes, Pipes
 
 # Options and variables with which this machine probably needs no agent, as in a scheduler's
-# allocation. A wrong guess costs only a moment.
-_NO_AGENT = ("--help", "--version", "--dry-run", "--emit", "--hosts", "--watch")
+# allocation, or one that inherits standard input. A wrong guess costs only a moment.
+_NO_AGENT = ("--help", "--version", "--dry-run", "--emit", "--hosts", "--watch", "--stdin")
 # The same, as whole words or the first one.
 _DETACHES, _NO_JOB = "--detach", ("--attach", "--jobs", "--stop", "--wait")
 _NO_AGENT_IN = (
-    *("MCJAX_DRY_RUN", "MCJAX_EMIT", "MCJAX_HOSTS", "MCJAX_WATCH", "_MCJAX_LAUNCH_COMPLETE"),
+    *("MCJAX_DRY_RUN", "MCJAX_EMIT", "MCJAX_HOSTS", "MCJAX_STDIN", "MCJAX_WATCH"),
+    "_MCJAX_LAUNCH_COMPLETE",
 )
 #: The variable in which a client of the API names its descriptors, as JSON; see `journal.client`.
 CLIENT = "_MCJAX_LAUNCH_CLIENT"

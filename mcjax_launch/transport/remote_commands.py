@@ -28,7 +28,7 @@ _LOCAL = """
 import sys
 sys.path[:0] = [{root!r}]
 from mcjax_launch.agent.main import main
-main({hook!r})
+main({hook!r}, given={given})
 """
 _SSH_OPTIONS = {
     "RemoteCommand": "none",  # a command in the user's configuration would replace the agent's
@@ -53,9 +53,14 @@ _QUICK = ("ssh", "srun")
 _UNQUOTABLE = frozenset("'\"\\$`!\n")
 
 
-def make_local_argv() -> list[str]:
-    """Return the command that runs the agent on this machine, from the installed files."""
-    code = _LOCAL.format(root=os.path.dirname(_PACKAGE), hook=early.HOOK)
+def make_local_argv(given: int = -1) -> list[str]:
+    """Return the command that runs the agent on this machine, from the installed files.
+
+    Args:
+        given: inherited descriptor that rank 0 gets as its standard input; -1 for none.
+
+    """
+    code = _LOCAL.format(root=os.path.dirname(_PACKAGE), hook=early.HOOK, given=given)
     # -I -S: a quick start, and the user's environment does not affect the agent's own Python.
     return [sys.executable, "-I", "-S", "-c", code]
 
@@ -289,7 +294,18 @@ class Transport:
     def start_local(self, hosts: Iterable[Host]) -> None:
         """Start this machine's agent early, if this machine is among the hosts."""
         if any(host.is_local for host in hosts):
-            self._local = early.claim() or start(make_local_argv())
+            self._local = self._start_here()
+
+    def _start_here(self) -> Pipes:
+        """Start this machine's agent; with --stdin it inherits standard input for rank 0."""
+        if not self._job.stdin or self._job.host_rank:
+            return early.claim() or start(make_local_argv(), self._files_limit)
+        given = os.dup(0)
+        os.set_inheritable(given, True)
+        try:
+            return start(make_local_argv(given), self._files_limit)
+        finally:
+            os.close(given)
 
     def start(self, host: Host) -> Pipes:
         """Return the pipes of a host's agent: started early, or new.
@@ -303,5 +319,5 @@ class Transport:
             via = self._job.via
             client = via if via in CLIENTS else os.path.basename(argv[0])
             return start(argv, self._files_limit, client)
-        early, self._local = self._local, None
-        return early or start(make_local_argv(), self._files_limit)
+        started, self._local = self._local, None
+        return started or self._start_here()

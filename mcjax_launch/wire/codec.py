@@ -65,7 +65,7 @@ class Nested(Value):
 class Message(Nested):
     """Message between two processes; its JSON includes the name of its class.
 
-    The name of a feature's message includes the feature, as in `stdin.InputEnds`. Its class is
+    The name of a feature's message includes the feature, as in `setup.SetUp`. Its class is
     loaded from the feature's `messages` module when the first such message arrives.
 
     Attributes:

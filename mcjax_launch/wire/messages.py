@@ -212,11 +212,10 @@ class Release(ToAgent):
     """Order to start the ranks of a Start that waits."""
 
 
-class Credit(ToAgent, ToLauncher):
-    """Permission to send `count` more bytes of output, or of a feature's raw bytes (see Raw)."""
+class Credit(ToAgent):
+    """Permission to send `count` more bytes of output."""
 
     count: int
-    feature: str = ""  # type: ignore[misc]
 
     def check(self) -> None:
         """Reject a negative number of bytes."""

@@ -259,7 +259,7 @@ PLANTED = {
     "out of what is streamed": ("agent/main.py", "from ...job import hosts", True),
     "in the hook, by its other name": ("hook/exits.py", "import _mcjax_launch.journal.state", True),
     "of another feature": ("features/stdin/launcher.py", "from mcjax_launch.features.debugging import queue", True),
-    "of another feature's messages": ("features/stdin/agent.py", "from ..debugging.messages import DebuggerStopped", True),
+    "of another feature's messages": ("features/setup/agent.py", "from ..debugging.messages import DebuggerStopped", True),
     "of a feature, by the launcher": ("launcher/startup.py", "from mcjax_launch.features.preload import launcher", True),
     "of a feature, by the agent": ("agent/agent.py", "from ...features.preload.agent import forking", True),
     "of a feature, by the hook": ("hook/exits.py", "from ...features.debugging import messages", True),

@@ -168,7 +168,7 @@ def test_hook_message_survives_inside_an_agent_message() -> None:
         (messages.Exited, '[1,-65,[],"",0,0,false]'),
         (messages.Refused, '["no",0]'),
         (messages.Refused, '["no",256]'),
-        (messages.Credit, '[-1,"stdin",0]'),
+        (messages.Credit, "[-1]"),
         (Failed, '[0,true,false,"","","",null,null,null,"",null]'),
         (Failed, '[512,true,false,"","","",null,null,null,"",null]'),
     ],

@@ -64,7 +64,6 @@ def test_frames_in_order_are_accepted(dialogue: ProtocolState, frame: Frame) -> 
         (Data(3, 0, b"x"), "Data, which agents do not send"),
         (Raw("stdout", 3, b"x"), "Raw of 'stdout', which is no feature"),
         (Raw("..", 3, b"x"), "which is no feature"),
-        (messages.Credit(1), "Credit of '', which is no feature"),
         (Data(3, 77, b"x"), "Data, which agents do not send"),
         (Raw("", 3, b"x"), "Raw of '', which is no feature"),
         (HELLO, "Greeting at the wrong time"),

@@ -1,1 +1,1 @@
-"""--stdin: passes the launcher's standard input on to ranks."""
+"""--stdin: rank 0, on this machine, gets the launcher's standard input."""

@@ -1,17 +1,17 @@
 """--stdin: the launcher's standard input for rank 0."""
 
+import functools
 import hashlib
 import os
 import signal
 import subprocess
 import sys
-import threading
+import termios
 from collections.abc import Callable
 from pathlib import Path
 
-import psutil
 import pytest
-from jobs import LAUNCHER, PORTABLE, Jobs, Running, eventually
+from jobs import LAUNCHER, Jobs, eventually
 from remote import FAKE_SSH
 from terminal import Terminal
 
@@ -19,7 +19,7 @@ pytestmark = pytest.mark.quick
 
 DIGEST = "import hashlib, sys; print(hashlib.file_digest(sys.stdin.buffer, 'md5').hexdigest())"
 MUCH = os.urandom(1 << 20) * 8
-PYTHON = sys.executable
+PYTHON = (sys.executable, "-c")
 
 
 def run_with(jobs: Jobs, data: bytes, *args: object) -> tuple[int, list[str], str]:
@@ -29,18 +29,25 @@ def run_with(jobs: Jobs, data: bytes, *args: object) -> tuple[int, list[str], st
     return running.process.returncode, sorted(out.decode().splitlines()), err.decode()
 
 
-@pytest.mark.parametrize("where", [[], ["--hosts", "a:2,b:2", "--via", FAKE_SSH]], ids=["", "ssh"])
-def test_rank_0_gets_the_whole_input(jobs: Jobs, where: list[str]) -> None:
-    options = ["-n", 4, *where, "--stdin", "--no-prefix"]
-    status, lines, err = run_with(jobs, MUCH, *options, PYTHON, "-c", DIGEST)
+def test_rank_0_gets_the_whole_input(jobs: Jobs) -> None:
+    status, lines, err = run_with(jobs, MUCH, "-n", 4, "--stdin", "--no-prefix", *PYTHON, DIGEST)
     whole, nothing = hashlib.md5(MUCH).hexdigest(), hashlib.md5(b"").hexdigest()
     assert (status, lines) == (0, sorted([whole, *[nothing] * 3])), err
+
+
+def test_rank_0_on_another_host_is_refused(jobs: Jobs) -> None:
+    hosts = ["--hosts", "a,localhost", "--via", FAKE_SSH]
+    status, lines, err = run_with(jobs, b"x\n", *hosts, "--stdin", "cat")
+    assert (status, lines) == (2, [])
+    assert "--stdin: rank 0 is on a, and" in err
+    hosts[1] = "localhost,a"
+    assert run_with(jobs, b"x\n", *hosts, "--stdin", "cat")[:2] == (0, ["[0 localhost] x"])
 
 
 def test_ranks_of_a_job_that_reads_input_are_not_forked(jobs: Jobs, tmp_path: Path) -> None:
     (tmp_path / "mine.py").touch()
     options = ["-v", "-n", 2, "--preload", "mine", "--stdin", "--no-prefix", "-C", tmp_path]
-    status, lines, err = run_with(jobs, MUCH, *options, PYTHON, "-c", f"import mine; {DIGEST}")
+    status, lines, err = run_with(jobs, MUCH, *options, *PYTHON, f"import mine; {DIGEST}")
     assert (status, hashlib.md5(MUCH).hexdigest() in lines) == (0, True), err
     assert "--preload: rank 0 reads --stdin; the ranks are started afresh" in err
 
@@ -59,75 +66,29 @@ def test_file_is_read_from_its_current_position(jobs: Jobs, tmp_path: Path) -> N
         assert file.tell() == 13
 
 
-def test_unreadable_input_counts_as_empty(jobs: Jobs, tmp_path: Path) -> None:
-    with (tmp_path / "file").open("wb") as file:
-        ended = jobs.start("--stdin", "cat", stdin=file.fileno()).finish()
-    assert (ended.status, ended.stdout) == (0, "")
-    assert "--stdin: cannot read standard input: Bad file descriptor" in ended.report
+def test_closed_input_is_empty(jobs: Jobs) -> None:
     closed = ["sh", "-c", 'exec "$@" <&-', "-", *LAUNCHER]
     ended = jobs.run("--stdin", "cat", launcher=closed)
     assert (ended.status, ended.stdout, ended.stderr) == (0, "", "")
 
 
-FIRST = '[ $JAX_PROCESS_ID = 0 ] || exit 0; exec "$@"'
-SLOW = """
-import os, signal
-signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGUSR1})
-print("ready", flush=True)
-signal.sigwait({signal.SIGUSR1})
-print(len(os.read(0, 10)), flush=True)
-"""
-
-
-def test_a_slow_rank_slows_the_writer(jobs: Jobs) -> None:
-    """A bounded part of the input is on its way."""
-    options = ["-n", 2, "--stdin", "sh", "-c", FIRST, "-", PYTHON, "-c", SLOW]
+def test_no_other_process_inherits_the_input(jobs: Jobs) -> None:
+    """Rank 0 ends first; and neither other ranks nor the command of --setup keep its pipe open."""
+    first = "[ $JAX_PROCESS_ID = 0 ] && exit; read line <&-; sleep 300"
+    options = ["-n", 2, "--setup", "sleep 300 & echo", "--stdin", "sh", "-c", first]
     running = jobs.start(*options, stdin=subprocess.PIPE)
-    running.read_until("ready")
     assert running.process.stdin is not None
-    pipe = running.process.stdin.fileno()
-    os.set_blocking(pipe, False)
-    written = 0
-
-    def full() -> bool:
-        nonlocal written
-        try:
-            written += os.write(pipe, bytes(1 << 16))
-        except BlockingIOError:  # on a busy machine all may be asleep for a moment, too
-            return written > 1 << 18 and _is_idle(running)
-        return False
-
-    eventually(full)
-    assert written < 1 << 20
-    running.signal(signal.SIGUSR1)
-    running.read_until("[0] 10\n")
-    assert running.finish().status == 0
+    eventually(functools.partial(_is_refused, running.process.stdin.fileno()))
+    running.signal(signal.SIGINT)
+    assert running.finish().status == 130
 
 
-def _is_idle(running: Running) -> bool:
-    """Whether the launcher and all below it only wait."""
-    launcher = psutil.Process(running.process.pid)
-    processes = [launcher, *launcher.children(recursive=True)]
-    return all(process.status() == psutil.STATUS_SLEEPING for process in processes)
-
-
-def test_writer_learns_that_rank_0_does_not_read(jobs: Jobs) -> None:
-    closed = "exec <&-; trap 'exit 0' USR1; echo ready; while :; do sleep 0.01; done"
-    running = jobs.start("--stdin", "-n", 2, "sh", "-c", closed, stdin=subprocess.PIPE)
-    running.read_until("ready", 2)
-    assert running.process.stdin is not None
-    pipe = running.process.stdin.fileno()
-
-    def refused() -> bool:
-        try:
-            os.write(pipe, b"x\n")
-        except BrokenPipeError:
-            return True
-        return False
-
-    eventually(refused)
-    running.signal(signal.SIGUSR1)
-    assert running.finish().status == 0
+def _is_refused(pipe: int) -> bool:
+    try:
+        os.write(pipe, b"x\n")
+    except BrokenPipeError:
+        return True
+    return False
 
 
 def test_a_restart_reads_a_file_again(jobs: Jobs, tmp_path: Path) -> None:
@@ -150,77 +111,23 @@ def test_the_launcher_of_rank_0_reads(jobs: Jobs) -> None:
     assert run_with(jobs, b"x\n", *place, "--host-rank", 1, "cat")[:2] == (0, [])
 
 
-def test_a_job_ends_while_input_comes(jobs: Jobs) -> None:
-    running = jobs.start(
-        "--stdin", "-n", 2, "cat", stdin=subprocess.PIPE, stdout=subprocess.DEVNULL
-    )
-    assert running.process.stdin is not None
-    pipe = running.process.stdin.fileno()
-
-    def flood() -> None:
-        with pytest.raises(BrokenPipeError):
-            while True:
-                os.write(pipe, MUCH)
-
-    writer = threading.Thread(target=flood)
-    writer.start()
-    eventually(lambda: psutil.Process(running.process.pid).cpu_times().user > 0.3)
-    running.signal(signal.SIGINT)
-    assert running.process.wait(30) == 130
-    writer.join(30)
+def test_terminal_is_rank_0s(at_terminal: Callable[..., Terminal]) -> None:
+    """Ctrl-Z suspends nobody; what rank 0 has set there is undone."""
+    program = "test -t 0 && stty -echo && echo ready; cat; exit 3"
+    terminal = at_terminal("--stdin", "sh", "-c", program)
+    before = termios.tcgetattr(terminal.fd)
+    terminal.until("[0] ready")
+    terminal.type("\x1a\n")
+    terminal.until("[0] ")
+    terminal.type("for rank 0\n")
+    terminal.until("[0] for rank 0\r\n")
+    terminal.type("\x04")
+    assert terminal.finish() == 3
+    assert termios.tcgetattr(terminal.fd) == before
 
 
-# Starts a launcher in the background; on a line from the terminal it brings it to the foreground.
-_AS_A_SHELL = 'set -m; "$@" & until read line && [ "$line" = fg ]; do :; done; fg'
-
-
-@pytest.fixture
-def shell(at_terminal: Callable[..., Terminal]) -> Terminal:
-    """A shell in a terminal, and a launcher in its background that reads what is typed."""
-    return at_terminal("--stdin", "cat", within=["bash", "-c", _AS_A_SHELL, "-"])
-
-
-def _launcher(shell: Terminal) -> psutil.Process:
-    """The launcher, once its rank runs."""
-    eventually(lambda: len(psutil.Process(shell.pid).children(recursive=True)) == 4)
-    return psutil.Process(shell.pid).children()[0]
-
-
-def _bring_to_foreground(shell: Terminal, launcher: psutil.Process) -> None:
-    shell.type("fg\n")
-    eventually(lambda: os.tcgetpgrp(shell.fd) == launcher.pid)
-    if PORTABLE:
-        launcher.send_signal(signal.SIGCONT)  # without epoll and kqueue only a shell can tell it
-
-
-def test_background_launcher_leaves_input_to_the_shell(shell: Terminal) -> None:
-    """It runs on, leaves what is typed to the shell, and reads when it comes to the foreground."""
-    launcher = _launcher(shell)
-    shell.type("for the shell\n")
-    eventually(lambda: launcher.status() == psutil.STATUS_SLEEPING)
-    _bring_to_foreground(shell, launcher)
-    shell.type("for rank 0\n")
-    shell.until("[0] for rank 0\r\n")
-    shell.type("\x04")
-    assert shell.finish() == 0
-    assert "[0] for the shell" not in shell.shown
-
-
-def test_unread_lines_in_the_background_cause_no_wakeups(shell: Terminal) -> None:
-    launcher = _launcher(shell)
-    os.kill(shell.pid, signal.SIGSTOP)
-    shell.type("nobody reads this yet\n")
-    eventually(lambda: launcher.status() == psutil.STATUS_SLEEPING)
-    before = _switches(launcher)
-    with pytest.raises(psutil.TimeoutExpired):
-        launcher.wait(0.5)
-    assert _switches(launcher) - before < 5
-    os.kill(shell.pid, signal.SIGCONT)
-    _bring_to_foreground(shell, launcher)
-    shell.type("\x04")
-    assert shell.finish() == 0
-
-
-def _switches(process: psutil.Process) -> int:
-    """How often it has waited."""
-    return int(process.num_ctx_switches().voluntary)
+def test_background_of_a_terminal_is_refused(at_terminal: Callable[..., Terminal]) -> None:
+    shell = ["bash", "-c", 'set -m; "$@" & wait $!', "-"]
+    terminal = at_terminal("--stdin", "cat", within=shell)
+    terminal.until("in the background of its terminal")
+    assert terminal.finish() == 2
