@@ -226,7 +226,6 @@ CAPABILITIES = (
         "arguments filled in",
         (
             "request/program_arguments.py",
-            "request/program_source.py",
             "request/coordinates.py",
         ),
         r"coordinates|fills_|likely",

@@ -12,7 +12,7 @@ import sys
 import jax
 rank, ranks = int(sys.argv[2]), int(sys.argv[3])
 jax.distributed.initialize(sys.argv[1], ranks, rank)
-print("argv", *sys.argv[2:])
+print("argv", rank, ranks, *sys.argv[4:])
 """
 WORDS = "{coordinator} {process_id} {num_processes}"
 TOLD = f"toy.py takes its coordinates from its arguments: running toy.py {WORDS}"
@@ -106,7 +106,9 @@ def test_dry_run_shows_added_coordinates(jobs: Jobs, folder: Path) -> None:
 
 
 def test_hint_shows_the_command_with_an_unknown_argument(jobs: Jobs, folder: Path) -> None:
-    (folder / "more.py").write_text(f"import sys; data = open(sys.argv[4]).read()\n{PROGRAM}")
+    (folder / "more.py").write_text(
+        f"import sys; data = open(sys.argv[4]).read()\n{PROGRAM.replace('4:', '5:')}"
+    )
     ended = jobs.run("-n", 2, "--timeout", "1m", "more.py", cwd=folder)
     assert ended.status == 1
     command = f"mcjax-launch -n 2 --timeout 1m more.py {WORDS} ARG4"
@@ -124,7 +126,7 @@ jax.distributed.initialize("localhost:1", 2, args.process_id)
 """)
     ended = jobs.run("-n", 2, "more.py", cwd=folder)
     assert ended.status == 2
-    command = "mcjax-launch -n 2 more.py DATA --process-id {process_id}"
+    command = "mcjax-launch -n 2 more.py --process-id {process_id} DATA"
     assert ended.report.splitlines()[-1] == f"hint: more.py needs arguments: {command}"
 
 
