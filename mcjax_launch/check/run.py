@@ -6,15 +6,13 @@ import contextlib
 import json
 import os
 import re
-import time
-from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
-from types import MappingProxyType
+from collections.abc import Callable, Sequence
 
 from mcjax_launch.check import probe
 from mcjax_launch.check.judgement import (
     Judgement,
     ProbeOutput,
+    judge_folders,
     judge_hosts,
     judge_program,
     judge_reach,
@@ -37,7 +35,7 @@ from mcjax_launch.wire.signals import ENDING
 from mcjax_launch.wire.value import Value
 
 #: Variables of the check's programs: leave the GPUs' memory to jobs that may be running there.
-OWN_VARIABLES = (("XLA_PYTHON_CLIENT_PREALLOCATE", "false"),)
+OWN_VARIABLES = {"XLA_PYTHON_CLIENT_PREALLOCATE": "false"}
 # Default limits: ranks that do not find each other would wait for five minutes.
 _START_S, _WHOLE_S = 60.0, 120.0
 
@@ -46,22 +44,25 @@ class CheckedProgram(Value):
     """The PROGRAM of a job, whose copies the check compares.
 
     Args:
-        name: as the user has written it.
+        name: as the user has written it; "" for none.
         paths: paths at which a host may have it; see `program_copies.list_source_paths`.
         is_module: True if it may be in any folder of the ranks' sys.path.
 
     """
 
-    name: str
-    paths: tuple[str, ...]
+    name: str = ""
+    paths: tuple[str, ...] = ()
     is_module: bool = False
+
+
+NO_PROGRAM = CheckedProgram()
 
 
 def run(
     job: Job,
     hosts: Sequence[Host],
     say: Callable[[str], object],
-    program: CheckedProgram | None = None,
+    program: CheckedProgram = NO_PROGRAM,
 ) -> list[Judgement]:
     """Run the check's job, and return all findings.
 
@@ -71,7 +72,7 @@ def run(
         job: job that a run without --check would start; its program does not matter.
         hosts: hosts of the job.
         say: called with progress messages.
-        program: PROGRAM whose copies to compare; None for none.
+        program: PROGRAM whose copies to compare.
 
     Raises:
         LaunchError: the user has ended the check.
@@ -105,7 +106,7 @@ class _LastAttempt:
 
 
 def _run_job(
-    job: Job, hosts: Sequence[Host], front: Front, program: CheckedProgram | None
+    job: Job, hosts: Sequence[Host], front: Front, program: CheckedProgram
 ) -> list[Judgement]:
     """Run the check's job on these hosts, and return what follows from what its ranks print.
 
@@ -132,49 +133,36 @@ def _run_job(
     if ended.attempt and (places := ended.attempt.state.picture):
         why_not = f"{why_not}: {places}"
     ranks = list(ended.attempt.state.ranks.values()) if ended.attempt else []
-    told = [(rank.host, _parse_rank(rank)) for rank in ranks]
-    folders = {host.name: _get_folder(job, host) for host in hosts}
-    by_host = merge_by_host(told, folders)
+    by_host = merge_by_host([(rank.host, _read_rank(rank)) for rank in ranks])
     return [
         *judge_silence([host.name for host in hosts if host.name not in by_host]),
+        *judge_folders(by_host, {host.name: _get_folder(job, host) for host in hosts}),
+        *judge_program(by_host, program.name),
         *judge_hosts(by_host),
-        *(judge_program(by_host, program.name, _list_starts(job, hosts)) if program else ()),
-        *judge_sum([printed for _, printed in told], why_not),
+        *judge_sum([parse_output(rank.stdout) for rank in ranks], why_not),
     ]
 
 
-def _parse_rank(rank: RankRun) -> ProbeOutput:
-    """Return what a rank has printed, and bounds for how far its clock is ahead, in seconds."""
-    told = parse_output(rank.stdout)
-    began, came = rank.process.started_at, rank.process.first_output_at
-    if "now" in told and began is not None and came is not None:
-        offset = told["now"] - time.time() + time.monotonic()  # of its clock from time.monotonic
-        told["ahead_s"] = offset - came, offset - began
-    return told
+def _read_rank(rank: RankRun) -> ProbeOutput:
+    """Return what a rank has printed, and why JAX uses the CPU there, if there are GPUs."""
+    backend = rank.membership.backend
+    return {**parse_output(rank.stdout), "why": backend.why if backend else ""}
 
 
-def merge_by_host(
-    ranks: Sequence[tuple[str, ProbeOutput]], folders: Mapping[str, str] = MappingProxyType({})
-) -> dict[str, ProbeOutput]:
+def merge_by_host(ranks: Sequence[tuple[str, ProbeOutput]]) -> dict[str, ProbeOutput]:
     """Return what the ranks of each host have printed, with the devices of all ranks there.
 
     Args:
         ranks: the host of each rank, and what it has printed.
-        folders: the working directory that the user has chosen for each host; "" for none.
 
     """
     there: dict[str, ProbeOutput] = {}
-    for host in dict.fromkeys(host for host, told in ranks if "packages" in told):
+    for host in dict.fromkeys(host for host, told in ranks if "python" in told):
         own = [told for name, told in ranks if name == host]
-        counts: Counter[tuple[str, str]] = Counter()
-        for platform, kind, count in (kinds for told in own for kinds in told.get("devices", ())):
-            counts[platform, kind] += count
         there[host] = {
-            **next(told for told in own if "packages" in told),
-            "devices": [(*kind, count) for kind, count in counts.items()],
-            "gpus": sorted({gpu[0]: gpu for told in own for gpu in told.get("gpus", ())}.values()),
+            **next(told for told in own if "python" in told),
+            "devices": [kind for told in own for kind in told.get("devices", ())],
             "ranks": len(own),
-            "folder": folders.get(host, ""),
         }
     return there
 
@@ -186,24 +174,20 @@ def _get_folder(job: Job, host: Host) -> str:
     return host.chdir or (job.chdir if job.chdir_given else "")
 
 
-def _list_starts(job: Job, hosts: Sequence[Host]) -> dict[str, str]:
-    """Return the working directory of each host's ranks, by the host's name, if it exists there."""
-    return {host.name: _get_folder(job, host) or job.chdir for host in hosts}
-
-
-def make_check_job(job: Job, hosts: Sequence[Host], checked: CheckedProgram | None = None) -> Job:
+def make_check_job(job: Job, hosts: Sequence[Host], checked: CheckedProgram = NO_PROGRAM) -> Job:
     """Return a copy of the job that runs the probe as its program, on these hosts.
 
-    The probe looks for the copies of PROGRAM if `checked` is given.
+    The probe looks for the copies of PROGRAM, if one is given.
     """
     program = os.path.abspath(probe.__file__)
-    starts = sorted({*_list_starts(job, hosts).values()})
-    copies = ((), False) if checked is None else (checked.paths, checked.is_module)
+    folders = {host.name: _get_folder(job, host) or job.chdir for host in hosts}
+    wanted = {"folders": folders, "paths": checked.paths, "is_module": checked.is_module}
+    own = {**OWN_VARIABLES, probe.HOST: "{host}", probe.WANTED: json.dumps(wanted)}
     return job.copy_with(
         program=(os.path.basename(program),),
         num_processes=sum(host.slots for host in hosts),
         chdir_given=False,
-        env=(*OWN_VARIABLES, (probe.WANTED, json.dumps([starts, *copies])), *job.env),
+        env=(*own.items(), *job.env),
         sync=(program,),
         preload=(),  # a rank tells what its host has, and then imports jax
         show=frozenset(),

@@ -2,16 +2,14 @@
 
 import json
 import os
-import shutil
 import sys
 import time
 from collections.abc import Callable, Sequence
-from datetime import UTC, datetime
 
 import click
 
 from mcjax_launch.check import run
-from mcjax_launch.check.judgement import Judgement, format_last_line, format_lines, list_topics
+from mcjax_launch.check.judgement import Judgement, format_lines, has_errors
 from mcjax_launch.console.prefix import wants_colour
 from mcjax_launch.errors import LaunchError
 from mcjax_launch.job.plan import count_ranks_by_host
@@ -26,12 +24,9 @@ from mcjax_launch.request.hosts import find_hosts
 from mcjax_launch.request.job import make_job
 from mcjax_launch.request.ready import choose_mtls
 from mcjax_launch.wire import exit_status
-from mcjax_launch.wire.version import __version__
 
 #: Version of the file's format; goes up when a field changes its meaning or is removed.
-VERSION = 2
-# Columns in a file or a pipe, and the most on a terminal: longer lines are hard to read.
-_WIDTH = 100
+VERSION = 3
 # In place of PROGRAM: the ranks' Python is found as for a file.
 _PROGRAM = ("check.py",)
 
@@ -50,15 +45,13 @@ def check(options: Options, words: Callable[[], Sequence[str]]) -> int:
     """
     if options.report is not None:
         _check_path(options.report)
-    began = time.time()
+    began = time.monotonic()
     findings, of_what = _run(options)
-    seconds = time.time() - began
+    seconds = time.monotonic() - began
     if options.report is not None:
-        _write(options.report, record(findings, words(), began, seconds))
-    shown = [finding for finding in findings if finding.verdict != "ok" or not options.quiet]
-    if shown:
-        _print(shown, format_last_line(findings, f"{of_what}, in {seconds:.1f} s"), options)
-    return exit_status.FAILED if list_topics(findings, "error") else 0
+        _write(options.report, record(findings, words(), seconds))
+    _print(findings, f"{of_what}, in {seconds:.1f} s", options)
+    return exit_status.FAILED if has_errors(findings) else 0
 
 
 def _check_path(path: str) -> None:
@@ -74,7 +67,11 @@ def _run(options: Options) -> tuple[list[Judgement], str]:
     """Run the check; return its findings, and its size in words, such as "4 ranks on 2 hosts"."""
     # Ignore variables that set options of other command lines.
     used = {name: getattr(options, name) for name in FOR_CHECK - {"module"}}
-    program = _find_program(options)
+    program = run.NO_PROGRAM
+    if options.program and not options.sync:  # else a job would send it
+        paths = list_source_paths(options)
+        name = options.program[0] if options.module else paths[0]
+        program = run.CheckedProgram(name, paths, options.module)
     options = Options(**used, program=_PROGRAM)
     hosts = find_hosts(options, os.environ)
     here = this_machine.collect_facts(options, hosts, os.environ, lambda text: None)
@@ -90,26 +87,20 @@ def _run(options: Options) -> tuple[list[Judgement], str]:
     )
 
 
-def _find_program(options: Options) -> run.CheckedProgram | None:
-    """Return the PROGRAM whose copies to compare; None for none, or if a job would send it."""
-    if not options.program or options.sync:
-        return None
-    paths = list_source_paths(options)
-    name = options.program[0] if options.module else paths[0]
-    return run.CheckedProgram(name, paths, options.module)
-
-
 def _say(text: str) -> None:
     """Print a line on the progress of the check, if stderr is a terminal."""
     if sys.stderr.isatty():
         click.echo(f"mcjax-launch: {text}", err=True)
 
 
-def _print(findings: Sequence[Judgement], end: str, options: Options) -> None:
-    """Print findings and the last line `end`, with errors in red."""
-    width = min(shutil.get_terminal_size((_WIDTH, 0)).columns, _WIDTH)
+def _print(findings: Sequence[Judgement], of_what: str, options: Options) -> None:
+    """Print findings and a last line, with errors in red; with --quiet only problems."""
+    shown = [finding for finding in findings if finding.verdict != "ok" or not options.quiet]
+    if not shown:
+        return
+    last = f"{'FAILED' if has_errors(findings) else 'passed'}: {of_what}"
     coloured = wants_colour(options.color, sys.stdout.isatty(), os.environ)
-    for line in [*format_lines(findings, width), "", end]:
+    for line in [*format_lines(shown), "", last]:
         word, space, rest = line.partition(" ")
         if coloured and word in ("error", "FAILED:"):
             word = click.style(word, fg="red", bold=True)
@@ -117,18 +108,15 @@ def _print(findings: Sequence[Judgement], end: str, options: Options) -> None:
 
 
 def record(
-    findings: Sequence[Judgement], words: Sequence[str], began: float, seconds: float
+    findings: Sequence[Judgement], words: Sequence[str], seconds: float
 ) -> dict[str, object]:
     """Return the content of the --report file, as docs/hosts.md describes it."""
     return {
         "format": "mcjax-launch check",
         "version": VERSION,
-        "launcher_version": __version__,
-        "launcher_host": os.uname().nodename,
         "command": ["mcjax-launch", *without_values(words)],
-        "began": datetime.fromtimestamp(began, UTC).isoformat(timespec="milliseconds"),
         "seconds": round(seconds, 3),
-        "passed": not list_topics(findings, "error"),
+        "passed": not has_errors(findings),
         "findings": [
             {name: getattr(finding, name) for name in finding._fields} for finding in findings
         ],

@@ -19,7 +19,7 @@ def test_check_passes_on_this_machine(jobs: Jobs, tmp_path: Path) -> None:
     data = json.loads(path.read_text())
     found = {finding["topic"]: finding["value"] for finding in data["findings"]}
     assert data["passed"]
-    assert found["initialize"].startswith("2 ranks joined at a private socket in ")
+    assert found["coordinator"].startswith("2 ranks joined at a private socket in ")
     assert found["sum"].startswith("10 over 4 devices, in ")
     assert found["devices"] == "4 cpu"
     assert found["jax"].startswith(f"{version('jax')}, ")
