@@ -18,6 +18,10 @@ ANY_TIME = ("debugging", "recorder")
 FIRST_STEP = "setup"
 #: The feature that records the programs of ranks that have joined.
 RECORDER = "recorder"
+#: The feature whose ranks run alone, and which records programs in its own way.
+ALONE = "preview"
+#: The feature that obtains programs that another rank, or an earlier run, has compiled.
+COMPILER = "compile_once"
 
 #: Features with a variable that is removed for a rank's child processes.
 OF_RANKS_ALONE = ("debugging",)
@@ -30,7 +34,7 @@ PATCHES = {
 }
 #: Modules that a feature patches in the same way, if the job uses it.
 OWN_PATCHES = {
-    "preview": (
+    ALONE: (
         "jax.experimental.multihost_utils",
         "orbax.checkpoint.checkpoint_manager",
         "orbax.checkpoint.checkpointers",
@@ -49,11 +53,11 @@ def exists(name: str) -> bool:
 def list_used(job: "Job") -> "list[str]":
     """Return the names of features whose launcher part must exist before the ranks start."""
     uses = {
-        "compile_once": job.compiles_once,
+        COMPILER: job.compiles_once,
         "debugging": bool(job.pdb),
         "mtls": job.mtls != "off",
         "preload": bool(job.preload),
-        "preview": bool(job.alone),
+        ALONE: bool(job.alone),
         "profile": job.profile is not None,
         RECORDER: job.verify_spmd,
         "session": job.has_calls,

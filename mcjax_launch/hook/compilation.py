@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from .. import features
 from ..wire.hook_messages import Compiled, Compiling
 from . import user_lines
-from .part import ProgramSource
 from .spmd_program import find_program_name
 from .wrapping import wrap_like
 
@@ -31,13 +31,25 @@ class Compilation:
             return
 
         def compile_or_get_cached(
-            backend: Any, computation: Any, devices: Any, *args: Any, **kwargs: Any
+            backend: Any,
+            computation: Any,
+            devices: Any,
+            options: Any,
+            callbacks: Any,
+            *args: Any,
+            **more: Any,
         ) -> Any:
-            recorder = self._parts.recorder
-            program = recorder and recorder.describe(backend, computation, devices, *args)
+            def compile_() -> Any:
+                return real(backend, computation, devices, options, callbacks, *args, **more)
+
+            recorder, source = self._parts.recorder, self._parts.find(features.COMPILER)
+            program = recorder and recorder.describe(backend, computation, devices, options)
             begun = self._report_begin(backend, computation, getattr(program, "identity", 0))
             try:
-                executable = real(backend, computation, devices, *args, **kwargs)
+                if source is None:
+                    executable = compile_()
+                else:
+                    executable = source.obtain(compile_, backend, options, callbacks)
             finally:
                 if begun:
                     self._link.send(Compiled())
@@ -46,27 +58,12 @@ class Compilation:
             return executable
 
         compiler.compile_or_get_cached = wrap_like(real, compile_or_get_cached)
-        self._patch_backend(compiler)
         try:  # JAX leaves its own frames out of tracebacks, and then also these
             from jax._src import traceback_util
 
             traceback_util.register_exclusion(Compilation.__init__.__code__.co_filename)
         except (ImportError, AttributeError):
             pass
-
-    def _patch_backend(self, compiler: Any) -> None:
-        """Obtain executables that JAX's cache lacks from other ranks, if this JAX allows it."""
-        real = getattr(compiler, "backend_compile_and_load", None)
-        if real is None:
-            return
-
-        def backend_compile_and_load(*program: Any, **more: Any) -> Any:
-            compiled = None if more else self._parts.find(ProgramSource)
-            if compiled is None:
-                return real(*program, **more)
-            return compiled.obtain(real, program)
-
-        compiler.backend_compile_and_load = wrap_like(real, backend_compile_and_load)
 
     def _report_begin(self, backend: Any, computation: Any, identity: int) -> bool:
         """Report that a compilation begins; return True when that has been sent."""

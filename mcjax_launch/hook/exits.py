@@ -223,14 +223,13 @@ class Exits:
             if self.has_failed:
                 return
             from . import failure
-            from .part import DebuggerPart
 
             if not self._has_left(traceback):
                 self._shown = failure.summarize_exception(value, traceback)
                 return
-            debuggers = self._parts.find(DebuggerPart)
-            if traceback is not None and debuggers is not None:
-                debuggers.on_failure(value, traceback)
+            if traceback is not None:
+                for part in self._parts.list_enabled():
+                    part.on_failure(value, traceback)
             self._report(failure.describe_exception(kind, value, traceback, joined=self._in_job))
 
         self._try(report)

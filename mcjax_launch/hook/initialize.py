@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 
+from .. import features
 from ..machine import rank_environ
 from ..machine.interpreter import explain_old_jax
 from ..wire.address import EVERYWHERE, is_loopback, join_address
@@ -30,7 +31,6 @@ from . import (
     user_lines,
 )
 from .mutual_tls import uses_tls
-from .part import JoinArguments, LoneRank
 from .wrapping import wrap_like
 
 TYPE_CHECKING = False
@@ -144,7 +144,7 @@ class Initialization:
         self, real: Callable[..., Any], given: Mapping[str, Any], filled: dict[str, Any]
     ) -> Any:
         """Check for mistakes that would make JAX's initialize() hang, then call it."""
-        alone = self._parts.find(LoneRank)
+        alone = self._parts.find(features.ALONE)
         if alone is not None:
             return alone.join(real, filled)
         coordinator.check_loopback(str(filled["coordinator_address"]), filled["num_processes"])
@@ -274,7 +274,7 @@ def fill_in(
     """Return keyword arguments for `real`: the caller's, completed with the launcher's.
 
     Raises:
-        RuntimeError: see `JoinArguments.make_arguments`.
+        RuntimeError: see `RankPart.make_arguments`.
 
     """
     import inspect
@@ -302,9 +302,8 @@ def fill_in(
     if environ.get(JOIN_TIMEOUT):
         fill("initialization_timeout", max(1, int(float(environ[JOIN_TIMEOUT]))))
     fill("shutdown_timeout_seconds", _SHUTDOWN_TIMEOUT_S)
-    more = None if parts is None else parts.find(JoinArguments)
-    if more is not None:
-        given.update(more.make_arguments(given, known))
+    for part in parts.list_enabled() if parts is not None else ():
+        given.update(part.make_arguments(given, known))
     if environ.get(SURVIVES):
         fill("heartbeat_timeout_seconds", _HEARTBEAT_TIMEOUT_S)
     return {**given, **devices.make_partition_argument(given, known, environ)}

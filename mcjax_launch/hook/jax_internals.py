@@ -60,6 +60,21 @@ _EXECUTION = "jax._src.interpreters.pxla"
 INTERNALS = (
     Internal("jax._src.compiler", "compile_or_get_cached", _PROGRAMS),
     Internal("jax._src.compiler", "backend_compile_and_load", _COMPILE_ONCE),
+    Internal("jax._src.compiler", "_cache_read", _COMPILE_ONCE),
+    Internal("jax._src.compiler", "_cache_write", _COMPILE_ONCE),
+    *(
+        Internal("jax._src.compilation_cache", name, _COMPILE_ONCE)
+        for name in (
+            "is_cache_used",
+            "get_cache_key",
+            "_get_cache",
+            "compress_executable",
+            "decompress_executable",
+            "combine_executable_and_time",
+            "extract_executable_and_time",
+        )
+    ),
+    Internal("jax._src.lru_cache", "LRUCache", _COMPILE_ONCE),
     Internal("jax._src.cache_key", "_hash_computation", _COMPILE_ONCE),
     Internal("jax._src.cache_key", "_hash_serialized_compile_options", _COMPILE_ONCE),
     Internal("jax._src.config", "compilation_cache_dir.value", _COMPILE_ONCE),

@@ -9,15 +9,15 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Container, Mapping
     from types import TracebackType
-    from typing import Any, TypeVar
+    from typing import Any
 
     from .agent_link import AgentLink
 
-    T = TypeVar("T")
-
 
 class RankPart:
-    """Part of a feature in a rank; methods do nothing by default. `features.NAME.hook.PART` is it.
+    """Part of a feature in a rank; `features.NAME.hook.PART` is its class.
+
+    By default its methods do nothing; a feature overrides those that it needs.
 
     Args:
         link: the link to the agent.
@@ -35,26 +35,8 @@ class RankPart:
         _, _, below = type(self).__module__.partition(".features.")
         return self.environ.get(hook_environ.get_feature_variable(below.partition(".")[0]), "")
 
-    def on_join(self) -> None:
-        """Handle the return of initialize()."""
-
     def patch(self, module: Any) -> None:
         """Patch a module that the program has imported; see `features.PATCHES`."""
-
-
-# --- what one feature does in a rank: `Parts.find` returns its part, if this job has it ---
-
-
-class DebuggerPart(RankPart):
-    """Part that patches debuggers, and opens one after an exception."""
-
-    def on_failure(self, error: BaseException, traceback: TracebackType) -> None:
-        """Handle an exception that has ended the program; called before it is reported."""
-        raise NotImplementedError
-
-
-class JoinArguments(RankPart):
-    """Part that has arguments for the program's call of initialize()."""
 
     def make_arguments(self, given: Mapping[str, Any], known: Container[str]) -> Mapping[str, Any]:
         """Return arguments to add to a call of initialize().
@@ -67,51 +49,42 @@ class JoinArguments(RankPart):
             RuntimeError: this jax lacks something that the job needs.
 
         """
-        raise NotImplementedError
+        return {}
 
+    def join(self, real: Callable[..., Any], filled: Mapping[str, Any]) -> Any:
+        """Call JAX's initialize(), in a rank that runs alone (`features.ALONE`)."""
+        return real(**filled)
 
-class ProgramSource(RankPart):
-    """Part that has programs that another rank, or an earlier run, has compiled."""
+    def on_join(self) -> None:
+        """Handle the return of initialize()."""
 
-    def obtain(self, compile_: Callable[..., Any], program: tuple[Any, ...]) -> Any:
-        """Return the executable of a program.
+    def obtain(
+        self, compile_: Callable[[], Any], backend: Any, options: Any, callbacks: Any
+    ) -> Any:
+        """Return the executable of a program (`features.COMPILER`).
 
         Args:
-            compile_: function that compiles the program; it raises the compiler's exceptions.
-            program: arguments for `compile_`, as JAX passes them to its compiler.
+            compile_: has JAX look into its cache, and compile the program.
+            backend, options, callbacks: what JAX passes to its compiler besides the program.
+
+        Raises:
+            Exception: whatever the compiler raises.
 
         """
-        raise NotImplementedError
+        return compile_()
 
-
-class RunRecorder(RankPart):
-    """Part that records which programs run."""
-
-    def describe(self, backend: Any, computation: Any, devices: Any, *more: Any) -> Any:
+    def describe(self, backend: Any, computation: Any, devices: Any, options: Any) -> Any:
         """Return a description of a program that is about to be compiled; None if none is needed.
 
-        Args: those of JAX's `compile_or_get_cached`.
+        Args: the first ones of JAX's `compile_or_get_cached`.
 
         """
-        raise NotImplementedError
 
     def on_compiled(self, program: Any, executable: Any) -> None:
         """Handle that a program has been compiled; `program` is what `describe` has returned."""
-        raise NotImplementedError
 
-
-class LoneRank(RankPart):
-    """Part that has a rank run alone, without the other ranks of its job."""
-
-    def join(self, real: Callable[..., Any], filled: Mapping[str, Any]) -> Any:
-        """Call JAX's initialize() so that it waits for no other rank.
-
-        Args:
-            real: JAX's own function.
-            filled: arguments of the call in the whole job.
-
-        """
-        raise NotImplementedError
+    def on_failure(self, error: BaseException, traceback: TracebackType) -> None:
+        """Handle an exception that has ended the program; called before it is reported."""
 
 
 class Parts:
@@ -128,7 +101,7 @@ class Parts:
         self._link = link
         self._environ = environ  # shared: it may become that of a forked rank
         self._made: dict[str, RankPart] = {}
-        self.recorder: RunRecorder | None = None
+        self.recorder: RankPart | None = None
 
     def get_part(self, feature: str) -> RankPart:
         """Return the part of a feature."""
@@ -136,12 +109,10 @@ class Parts:
             self._made[feature] = import_hook_module(feature).PART(self._link, self._environ)
         return self._made[feature]
 
-    def load_recorder(self) -> RunRecorder:
+    def load_recorder(self) -> RankPart:
         """Return the part that records runs of programs: an enabled one, else the usual one."""
-        part = self.find(RunRecorder) or self.get_part(features.RECORDER)
-        assert isinstance(part, RunRecorder)
-        self.recorder = part
-        return part
+        self.recorder = self.find(features.ALONE) or self.get_part(features.RECORDER)
+        return self.recorder
 
     def list_enabled(self) -> list[RankPart]:
         """Return the parts of the features that the launcher has switched on in this job."""
@@ -150,9 +121,10 @@ class Parts:
             for feature in hook_environ.list_requested_features(self._environ)
         ]
 
-    def find(self, kind: type[T]) -> T | None:
-        """Return the enabled part of this kind; None if this job has none."""
-        return next((part for part in self.list_enabled() if isinstance(part, kind)), None)
+    def find(self, feature: str) -> RankPart | None:
+        """Return the part of a feature if this job has it switched on; else None."""
+        is_enabled = hook_environ.get_feature_variable(feature) in self._environ
+        return self.get_part(feature) if is_enabled else None
 
 
 def import_hook_module(feature: str) -> Any:

@@ -18,9 +18,6 @@ from mcjax_launch.wire.value import Value
 
 HIGHEST_PORT = 65535
 
-# The size of --compile-cache if the user gives none.
-_CACHE_SIZE = "10G"
-
 #: By default a profile begins this many seconds after initialize().
 PROFILE_AFTER_S = 10.0
 # Written by manifests, which cannot calculate: GROUP*SIZE+NUMBER.
@@ -137,16 +134,17 @@ def split_profile(words: str) -> tuple[str, float]:
 
 
 def split_cache(value: str) -> tuple[str, int]:
-    """Divide `DIR[:SIZE]` into the folder and the size in bytes (10 GiB if it is left out)."""
+    """Divide `DIR[:SIZE]` into the folder and the size in bytes; 0 for no limit."""
     folder, colon, size = value.rpartition(":")
-    if not colon or os.sep in size:
-        folder, size = value, _CACHE_SIZE
-    kept = parse_size(size)
-    if not kept:
+    has_size = bool(colon) and os.sep not in size
+    if not has_size:
+        folder = value
+    kept = parse_size(size) if has_size else 0
+    if has_size and not kept:
         raise ValueError(f"{size!r} is not a size: write DIR or DIR:5G")
     if not folder:
         raise ValueError(f"{value!r} names no folder: write DIR or DIR:5G")
-    return folder, kept
+    return folder, kept or 0
 
 
 def check_slices(slices: str | int, ranks: int) -> None:

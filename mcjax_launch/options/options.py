@@ -89,7 +89,7 @@ class JobOptions(OptionGroup, title="Job", kw_only=True):
         kinds.CACHE,
         once=True,
         excludes=("--no-hook",),
-        help="Keep compiled programs in DIR for later runs, at most SIZE of them (10G).",
+        help="Keep compiled programs in DIR for later runs, at most SIZE of them (needs filelock).",
     )
 
 

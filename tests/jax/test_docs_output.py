@@ -59,7 +59,7 @@ FILES = {
         )
     },
     "cookbook.md: pytest --mcjax-compile-cache compiled:1G": {"test_marked.py": MARKED},
-    "python.md: pytest --mcjax-compile-cache .mcjax-compiled:500M": {"test_sum.py": MARKED},
+    "python.md: pytest --mcjax-compile-cache .mcjax-compiled": {"test_sum.py": MARKED},
     "cookbook.md: mcjax-launch -n 4 --profile traces train.py": {"train.py": LONG},
     "cookbook.md: mcjax-launch -n 4 --stdin chat.py": {
         "train.py": "import sys\nprint(len(sys.stdin.readlines()), 'lines')\n"

@@ -55,7 +55,7 @@ def test_huge_duration_stays_finite() -> None:
 
 
 @pytest.mark.parametrize(("text", "folder", "gib"), [
-    ("c", "c", 10), ("a:b/c", "a:b/c", 10), ("c:5G", "c", 5), ("c:512mb", "c", 0.5),
+    ("c", "c", 0), ("a:b/c", "a:b/c", 0), ("c:5G", "c", 5), ("c:512mb", "c", 0.5),
     ("a:b:2GiB", "a:b", 2), ("c:1.5G", "c", 1.5),
 ])  # fmt: skip
 def test_cache_value_is_parsed(text: str, folder: str, gib: float) -> None:

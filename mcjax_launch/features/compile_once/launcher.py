@@ -3,7 +3,13 @@
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
-from mcjax_launch.features.compile_once.messages import Awaits, NoCache, Obtained, ShareCompiled
+from mcjax_launch.features.compile_once.messages import (
+    Awaits,
+    CannotLimit,
+    NoCache,
+    Obtained,
+    ShareCompiled,
+)
 from mcjax_launch.journal.facts import AwaitsCompilation, ProgramObtained
 from mcjax_launch.journal.words import format_duration
 from mcjax_launch.launcher.part import LauncherPart
@@ -13,6 +19,7 @@ from mcjax_launch.wire.messages import FromHook
 if TYPE_CHECKING:
     from mcjax_launch.job.plan import Plan, Rank
     from mcjax_launch.journal.summary import Summary
+    from mcjax_launch.launcher.launcher import Launcher
     from mcjax_launch.transport.connection import AgentConnection
     from mcjax_launch.wire.frames import Raw
     from mcjax_launch.wire.messages import ToAgent, ToLauncher
@@ -20,6 +27,10 @@ if TYPE_CHECKING:
 
 class CompilationCounter(LauncherPart):
     """Part that counts for each rank how many programs it has compiled and loaded."""
+
+    def __init__(self, launcher: "Launcher") -> None:
+        super().__init__(launcher)
+        self._unused: set[str] = set()  # hosts that do not use the folder, which has been said
 
     def make_orders(self, ranks: Sequence["Rank"], plan: "Plan") -> Iterable["ToAgent"]:
         """Let the ranks of a host share, unless there is nothing to share with."""
@@ -33,16 +44,29 @@ class CompilationCounter(LauncherPart):
         """Count what ranks have obtained; report a cache that cannot be used."""
         match message:
             case NoCache(reason):
-                folder, _ = self.launcher.job.compile_cache or ("", 0)
-                where = f"host {link.host.name}: " if len(self.launcher.pool.links) > 1 else ""
-                self.launcher.console.say(
-                    f"{where}--compile-cache {folder} is not used: {reason}; compiled programs are "
-                    "kept only for this job"
+                self._report_unused(link, reason)
+            case FromHook(message=CannotLimit()):
+                self._report_unused(
+                    link,
+                    "JAX keeps to a size with the package filelock (pip install filelock, or give "
+                    "no size)",
                 )
             case FromHook(rank=rank, message=Obtained(is_loaded, seconds)):
                 self.launcher.journal.append(ProgramObtained(rank, is_loaded, seconds))
             case FromHook(rank=rank, message=Awaits(other)):
                 self.launcher.journal.append(AwaitsCompilation(rank, other))
+
+    def _report_unused(self, link: "AgentConnection", reason: str) -> None:
+        """Report once for each host that the folder of --compile-cache is not used."""
+        if link.host.name in self._unused:
+            return
+        self._unused.add(link.host.name)
+        folder, _ = self.launcher.job.compile_cache or ("", 0)
+        where = f"host {link.host.name}: " if len(self.launcher.pool.links) > 1 else ""
+        self.launcher.console.say(
+            f"{where}--compile-cache {folder} is not used: {reason}; compiled programs are "
+            "kept only for this job"
+        )
 
     def on_summary(self, summary: "Summary") -> None:
         """Report with -v what was compiled and loaded, and the time saved."""
@@ -50,11 +74,11 @@ class CompilationCounter(LauncherPart):
         compiled, loaded = sum(rank.compiled for rank in ranks), sum(rank.loaded for rank in ranks)
         if compiled or loaded:
             spent = format_duration(sum(rank.compiled_s for rank in ranks))
-            saved = format_duration(sum(rank.saved_s for rank in ranks))
-            seen = f"{format_count(compiled, 'program')} compiled" + (
-                f" in {spent}" if compiled else ""
-            )
-            seen += f", {loaded} loaded" + (f", which saved {saved} of compiling" if loaded else "")
+            saved_s = sum(rank.saved_s for rank in ranks)
+            seen = f"{format_count(compiled, 'program')} compiled"
+            seen += f" in {spent}" if compiled else ""
+            seen += f", {loaded} loaded"
+            seen += f", which saved {format_duration(saved_s)} of compiling" if saved_s else ""
         elif any(rank.latest and not rank.under_way for rank in ranks):
             seen = "each rank has compiled its own programs"
         else:

@@ -14,7 +14,7 @@ class ShareCompiled(ToAgent):
     Args:
         mode: "auto" for programs on CPU devices only, "on" for all.
         folder: absolute path of the folder of --compile-cache; "" if there is none.
-        size: maximum size of the folder's programs, in bytes.
+        size: maximum size of the folder's programs, in bytes; 0 for no limit.
 
     """
 
@@ -29,12 +29,17 @@ class NoCache(ToLauncher):
     reason: str
 
 
+class CannotLimit(HookMessage):
+    """Notice that JAX lacks the package that limits the folder of --compile-cache to a size."""
+
+
 class Obtained(HookMessage):
     """Notice that a rank has compiled a program, or loaded a compiled program.
 
     Args:
         is_loaded: True if the program was loaded.
-        seconds: duration of compiling, for a loaded program less the duration of loading.
+        seconds: duration of compiling, for a loaded program less the duration of loading: JAX keeps
+            whole seconds.
 
     """
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 
 from ...hook.mutual_tls import ARGUMENTS, uses_tls
-from ...hook.part import JoinArguments
+from ...hook.part import RankPart
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from typing import Any
 
 
-class CertificateArguments(JoinArguments):
+class CertificateArguments(RankPart):
     """Part whose variable is `on:FOLDER` or `auto:FOLDER`, the folder with the certificate."""
 
     def make_arguments(self, given: Mapping[str, Any], known: Container[str]) -> dict[str, str]:

@@ -11,7 +11,7 @@ import sys
 import time
 
 from ....hook import user_lines
-from ....hook.part import DebuggerPart
+from ....hook.part import RankPart
 from ....wire import source_lines
 
 TYPE_CHECKING = False
@@ -31,7 +31,7 @@ _END_S = 1.0
 _PROMPTS = ("(Pdb) ", "(jdb) ")
 
 
-class Debuggers(DebuggerPart):
+class Debuggers(RankPart):
     """Part that patches debuggers when they are imported, and opens one if --pdb asks for it."""
 
     def __init__(self, link: AgentLink, environ: Mapping[str, str]) -> None:

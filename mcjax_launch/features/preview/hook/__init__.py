@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 
-from ....hook.part import LoneRank, RunRecorder
+from ....hook.part import RankPart
 from ....wire.codec import from_json, from_values
 from ..messages import Wanted
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from .programs import Programs
 
 
-class Preview(LoneRank, RunRecorder):
+class Preview(RankPart):
     """Part that takes the place of the job's other ranks."""
 
     _programs: Programs | None = None
@@ -43,11 +43,11 @@ class Preview(LoneRank, RunRecorder):
                 version = sys.modules["jax"].__version__
                 raise SystemExit(f"--preview: jax {version} is not supported: {error}") from None
 
-    def describe(self, backend: Any, computation: Any, devices: Any, *more: Any) -> Code | None:
+    def describe(self, backend: Any, computation: Any, devices: Any, options: Any) -> Code | None:
         """Return a program that is about to be compiled if it spans processes; else None."""
         if self._programs is None:
             return None
-        return self._programs.describe(backend, computation, devices, *more)
+        return self._programs.describe(backend, computation, devices, options)
 
     def on_compiled(self, program: Code | None, executable: Any) -> None:
         """Record what an executable has been compiled from."""

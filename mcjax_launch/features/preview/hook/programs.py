@@ -62,15 +62,15 @@ class Programs:
 
     # --- compiling ---
 
-    def describe(self, backend: Any, computation: Any, devices: Any, *more: Any) -> Code | None:
+    def describe(self, backend: Any, computation: Any, devices: Any, options: Any) -> Code | None:
         """Return a program that is about to be compiled if it spans processes; else None.
 
-        Args: those of JAX's `compile_or_get_cached`.
+        Args: the first ones of JAX's `compile_or_get_cached`.
         """
         devices, own = list(devices.flat), backend.process_index()
         if all(device.process_index == own for device in devices):
             return None
-        return Code(computation, devices, more[0] if more else None, self._chips is not None)
+        return Code(computation, devices, options, self._chips is not None)
 
     def on_compiled(self, code: Code | None, executable: Any) -> None:
         """Record what an executable has been compiled from."""

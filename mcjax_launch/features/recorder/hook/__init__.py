@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 
-from ....hook.part import RunRecorder
+from ....hook.part import RankPart
 from ....wire import hook_environ
 from ..messages import NotRecording, Recording
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from .programs import SpanningProgram
 
 
-class ProgramRecorder(RunRecorder):
+class ProgramRecorder(RankPart):
     """Part that begins to record when the process has joined the job."""
 
     _launches: Launches | None = None
@@ -42,7 +42,7 @@ class ProgramRecorder(RunRecorder):
             self.link.send(NotRecording(repr(error)))
 
     def describe(
-        self, backend: Any, computation: Any, devices: Any, *more: Any
+        self, backend: Any, computation: Any, devices: Any, options: Any
     ) -> SpanningProgram | None:
         """Return a program that is about to be compiled if it spans processes; else None."""
         launches = self._launches
