@@ -22,26 +22,21 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
     from importlib.machinery import ModuleSpec
     from types import ModuleType
-    from typing import Any, Protocol
+    from typing import Any
 
     from .compilation import Compilation
 
     Patch = Callable[[Any], None]
 
-    class Instead(Protocol):
-        """Task of a feature that a process runs in place of the program."""
 
-        def run(self, step_aside: Callable[[], object]) -> None: ...
-
-
-def install(failed: Callable[[Exception], None]) -> Instead | None:
+def install(failed: Callable[[Exception], None]) -> Any:
     """Put the hook in place; do nothing without an agent.
 
     Args:
         failed: called with each later exception of the hook, which the program does not see.
 
     Returns:
-        the task to run in place of the program; None to run the program.
+        the task of a feature to run in place of the program, by its `run`; None to run the program.
 
     """
     path = os.environ.get(hook_environ.SOCKET)
@@ -67,8 +62,7 @@ def install(failed: Callable[[Exception], None]) -> Instead | None:
     Hook(link, environ, failed).install()
     if not feature:
         return None
-    instead: Instead = import_hook_module(feature).RUN_INSTEAD(order, link, environ)
-    return instead
+    return import_hook_module(feature).RUN_INSTEAD(order, link, environ)
 
 
 def _is_main_interpreter() -> bool:

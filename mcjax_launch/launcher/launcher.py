@@ -17,6 +17,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
+from mcjax_launch import features
 from mcjax_launch.console.console import Console
 from mcjax_launch.errors import LaunchError, save_traceback
 from mcjax_launch.job.hosts import Host
@@ -70,7 +71,7 @@ _DEBUG = "MCJAX_DEBUG"
 
 
 if TYPE_CHECKING:
-    from mcjax_launch.launcher.progress import StatusView
+    from mcjax_launch.console.bottom import StatusLine
     from mcjax_launch.machine.loop import Timer
     from mcjax_launch.transport.staged_paths import StagedPaths
 
@@ -136,7 +137,8 @@ class Launcher:
         self._timers: list[Timer] = [self.console, self.pool, self.startup, self.stacks]
         self._timers.append(TimerAction(self.policy, self.perform))
         self.parts = LauncherParts(self, self._timers)
-        self.startup.first_step = self.parts.load_first_step()
+        if self.job.setup is not None:
+            self.startup.first_step = self.parts.load(features.FIRST_STEP).begin
         self._stack_display = StackDisplay(self)
         self._acts = self._make_acts()
 
@@ -238,7 +240,7 @@ class Launcher:
             due = time.monotonic() + _BEGINS_S
             self._timers.append(OneShotTimer(due, lambda: self._timers.append(self._show_on(line))))
 
-    def _show_on(self, line: "StatusView") -> "Timer":
+    def _show_on(self, line: "StatusLine") -> "Timer":
         """Return a timer that shows the job's progress on a line."""
         from mcjax_launch.launcher.progress import Progress  # a short job needs none
 

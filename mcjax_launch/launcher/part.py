@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from importlib import import_module
-from typing import TYPE_CHECKING, Protocol, cast
+from typing import TYPE_CHECKING, Protocol
 
 from mcjax_launch import features
 from mcjax_launch.journal import optional
@@ -25,13 +25,13 @@ if TYPE_CHECKING:
     from mcjax_launch.journal.summary import Summary
     from mcjax_launch.launcher.front import Front
     from mcjax_launch.launcher.stack_requests import StackRequests
-    from mcjax_launch.launcher.startup import FirstStep, Startup
+    from mcjax_launch.launcher.startup import Startup
     from mcjax_launch.launcher.stop_policy import Effects, StopPolicy
     from mcjax_launch.machine.loop import Timer
     from mcjax_launch.transport.connection import AgentConnection
     from mcjax_launch.transport.pool import AgentPool
     from mcjax_launch.wire.frames import Raw
-    from mcjax_launch.wire.messages import ToAgent, ToLauncher
+    from mcjax_launch.wire.messages import Prepare, ToAgent, ToLauncher
 
 # Parts that belong to no feature.
 _EXPLANATIONS, _SURVIVORS = "explanations", "survivors"
@@ -93,6 +93,13 @@ class LauncherPart:
     def __init__(self, launcher: JobLauncher) -> None:
         self.launcher = launcher
 
+    def begin(self, link: AgentConnection, asked: Prepare) -> ToAgent:
+        """Return the first message to an agent, before hosts are prepared (`features.FIRST_STEP`).
+
+        The part calls `Startup.prepare` when its step is over.
+        """
+        return asked
+
     def make_orders(self, ranks: Sequence[Rank], plan: Plan) -> Iterable[ToAgent]:
         """Return messages for a host's agent, sent before the order to start these ranks."""
         return ()
@@ -110,50 +117,38 @@ class LauncherPart:
     def on_signal(self, signum: int) -> None:
         """Handle a signal that the launcher received and that does not end the job."""
 
+    def on_exhaustion(self, rank: int) -> None:
+        """Handle a rank's message that it finds no memory on a GPU (`load_gpu_reports`)."""
+
+    def on_rank_failure(self, run: RankRun) -> bool:
+        """Handle a rank's failure; return True if the part reports it and the job goes on."""
+        return False
+
+    def on_host_loss(self, stop: StopReason, host: Host, lost: Sequence[RankRun]) -> bool:
+        """Handle the loss of a host and its running ranks; return True if the job goes on."""
+        return False
+
+    def explain_stacks(self, stacks: list[Stack]) -> Sequence[str]:
+        """Return lines to print below stacks that the user has requested."""
+        return ()
+
+    def record_stacks(self, stacks: list[Stack]) -> None:
+        """Record where the ranks are when a limit ends the job."""
+
     def on_stop(self, now: float) -> None:
         """Adapt to the stop of the job: the ranks are being ended from now on."""
 
     def expire(self, now: float) -> None:
         """Do what is due; called in each turn of the loop, so check `deadline` first."""
 
+    def on_run_end(self, now: float) -> None:
+        """Print the remaining findings before the summary."""
+
     def on_summary(self, summary: Summary) -> None:
         """Finish after the printed summary."""
 
     def close(self, now: float) -> None:
         """Release everything, because the attempt is over."""
-
-
-# --- what is called by name, because one part does it ---
-
-
-class Explainer(Protocol):
-    """Part that explains what happens: `explain.explanations`."""
-
-    def explain_stacks(self, stacks: list[Stack]) -> Sequence[str]:
-        """Return lines to print below stacks that the user has requested."""
-
-    def record_stacks(self, stacks: list[Stack]) -> None:
-        """Record where the ranks are when a limit ends the job."""
-
-    def on_run_end(self, now: float) -> None:
-        """Print the remaining findings before the summary."""
-
-
-class Survival(Protocol):
-    """Part by which ranks outlive the failure of another: `survivors.py`."""
-
-    def on_rank_failure(self, run: RankRun) -> bool:
-        """Handle a rank's failure; return True if the part reports it and the job goes on."""
-
-    def on_host_loss(self, stop: StopReason, host: Host, lost: Sequence[RankRun]) -> bool:
-        """Handle the loss of a host and its running ranks; return True if the job goes on."""
-
-
-class GpuReader(Protocol):
-    """Part that reports what ranks do on GPUs: `gpu_reports.py`."""
-
-    def on_exhaustion(self, rank: int) -> None:
-        """Handle a rank's message that it finds no memory on a GPU."""
 
 
 class DebuggerDisplay:
@@ -217,17 +212,12 @@ class LauncherParts:
         own = () if job.on_rank_failure == "stop" else (_SURVIVORS,)
         return [self.load(name) for name in (*own, *features.list_used(job))]
 
-    def load_first_step(self) -> FirstStep | None:
-        """Return the part that acts on hosts before they are prepared; None if there is none."""
-        is_used = self._launcher.job.setup is not None
-        return cast("FirstStep", self.load(features.FIRST_STEP)) if is_used else None
-
     def find(self, feature: str) -> LauncherPart | None:
         """Return the part of a feature that agents may send messages for; else None."""
         may_come = feature in self._parts or feature in features.list_for_hosts(self._launcher.job)
         return self.load(feature) if may_come else None
 
-    def load_explanations(self) -> Explainer | None:
+    def load_explanations(self) -> LauncherPart | None:
         """Return the part that explains what happens; None if this copy has none.
 
         Each start would wait for its imports.
@@ -236,21 +226,21 @@ class LauncherParts:
             if (module := optional.load("explain.explanations")) is None:
                 return None
             self._add(_EXPLANATIONS, module.PART(self._launcher))
-        return cast("Explainer", self._parts[_EXPLANATIONS])
+        return self._parts[_EXPLANATIONS]
 
     @property
-    def explanations(self) -> Explainer | None:
+    def explanations(self) -> LauncherPart | None:
         """The part that explains what happens; None if there is nothing to explain yet."""
-        return cast("Explainer | None", self._parts.get(_EXPLANATIONS))
+        return self._parts.get(_EXPLANATIONS)
 
-    def load_gpu_reports(self) -> GpuReader:
+    def load_gpu_reports(self) -> LauncherPart:
         """Return the part that reports what ranks do on GPUs; only hosts with GPUs need it."""
-        return cast("GpuReader", self.load(_GPUS))
+        return self.load(_GPUS)
 
     @property
-    def survivors(self) -> Survival | None:
+    def survivors(self) -> LauncherPart | None:
         """The part by which ranks outlive the failure of another; None if they do not."""
-        return cast("Survival | None", self._parts.get(_SURVIVORS))
+        return self._parts.get(_SURVIVORS)
 
     def add_variables(self, rank: Rank) -> Rank:
         """Return a rank with features' environment variables added to its own."""

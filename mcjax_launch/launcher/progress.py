@@ -1,7 +1,7 @@
 """Text of the status line: the ranks that the job waits for, and with --status its progress."""
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import Protocol
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
 
 from mcjax_launch.journal.rank_run import BUSY, RankRun, Stage
 from mcjax_launch.journal.state import RunState
@@ -9,6 +9,9 @@ from mcjax_launch.journal.words import describe_rank_end, format_duration
 from mcjax_launch.launcher.startup import Startup
 from mcjax_launch.ranks import format_all, format_count, format_ranges, format_ranks
 from mcjax_launch.wording import format_names
+
+if TYPE_CHECKING:
+    from mcjax_launch.console.bottom import StatusLine
 
 # --- --status=table: a row for each rank ---
 
@@ -124,16 +127,6 @@ _LEFT_FREE = 6
 _LONGEST_RANKS = 24
 
 
-class StatusView(Protocol):
-    """Interface of a status display; see `console.bottom.StatusLine`."""
-
-    is_live: bool
-    table_rows: Callable[[], int] | None
-
-    def say(self, text: str, now: float) -> None:
-        """Show a text from now on; "" removes it."""
-
-
 class Progress:
     """Timer that keeps the status line up to date; the loop calls it at each turn.
 
@@ -144,7 +137,7 @@ class Progress:
 
     """
 
-    def __init__(self, line: StatusView, startup: Startup, state: RunState) -> None:
+    def __init__(self, line: "StatusLine", startup: Startup, state: RunState) -> None:
         self._line = line
         self._startup = startup
         self._state = state

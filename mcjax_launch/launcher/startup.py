@@ -29,6 +29,8 @@ if TYPE_CHECKING:
     from mcjax_launch.console.console import Console
     from mcjax_launch.transport.staging import StagedContent
 
+FirstStep = Callable[[AgentConnection, messages.Prepare], messages.ToAgent]
+
 # Seconds after the first failure in which further failures are reported together with it.
 _GATHER_S = 0.5
 # Seconds for which an agent may be silent while it waits for nvidia-smi or a name server.
@@ -54,13 +56,6 @@ class StartupListener(Protocol):
         """Handle that a host cannot run its ranks."""
 
 
-class FirstStep(Protocol):
-    """Step of the startup before hosts are prepared, which a feature may take."""
-
-    def begin(self, link: AgentConnection, asked: messages.Prepare) -> messages.ToAgent:
-        """Return the first message to an agent; call `Startup.prepare` when the step is over."""
-
-
 class Startup:
     """Startup of a job: asks every agent, tries the coordinator's address, and makes the plan.
 
@@ -77,7 +72,8 @@ class Startup:
         job_id: eight hexadecimal digits.
         portable: the hosts whose agents work without Linux's own features.
         deadline: time at which to report the failures; None while there are none.
-        first_step: step before hosts are prepared; None if there is none.
+        first_step: returns the first message to an agent, which by default prepares its host; the
+            feature that sends another one calls `prepare` afterwards.
 
     """
 
@@ -95,7 +91,7 @@ class Startup:
         self.job_id = job.job_id or os.urandom(4).hex()
         self.deadline: float | None = None
         self.portable: list[Host] = []
-        self.first_step: FirstStep | None = None
+        self.first_step: FirstStep = lambda link, asked: asked
         self._job = job
         self._hosts = hosts
         self._listener = listener
@@ -199,7 +195,7 @@ class Startup:
             first=link.host is self._hosts[0],
             several=self._several,
         )
-        first = asked if self.first_step is None else self.first_step.begin(link, asked)
+        first = self.first_step(link, asked)
         if self._staged is not None:
             link.supply(_iterate_patiently(link, files), first)
         else:

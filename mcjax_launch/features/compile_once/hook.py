@@ -187,7 +187,7 @@ class Sharing:
         devices: Any,
         *more: Any,
     ) -> Any:
-        """Return a LoadedExecutable and the seconds of its compilation; None for both to compile."""
+        """Return a LoadedExecutable and the seconds of its compilation; (None, None) for none."""
         if not key.startswith(_OURS):
             began = time.monotonic()
             found = real(name, key, options, backend, devices, *more)
