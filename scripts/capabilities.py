@@ -108,7 +108,7 @@ CAPABILITIES = (
     ),
     Capability(
         "--mtls",
-        ("features/mtls/*", "hook/mutual_tls.py", "job/mutual_tls.py", "request/this_machine.py"),
+        ("features/mtls/*", "job/mutual_tls.py", "request/this_machine.py"),
         r"mtls|mutual_tls|certificate",
         r"mtls|tls|certificate",
     ),

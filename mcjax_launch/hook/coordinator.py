@@ -263,3 +263,15 @@ def _listens(family: int, place: Any) -> bool:
     except OSError:
         return False
     return True
+
+
+# --- mutual TLS, with this job's or the program's certificate ---
+
+#: The arguments of initialize() for mutual TLS.
+TLS_ARGUMENTS = ("mtls_cert_file", "mtls_key_file", "mtls_ca_file", "mtls_peer_uri_prefix")
+
+
+def uses_tls(filled: Mapping[str, Any]) -> bool:
+    """Return whether a call of initialize(), or JAX's configuration, sets TLS arguments."""
+    config = getattr(sys.modules.get("jax"), "config", None)
+    return any(filled.get(name) or getattr(config, f"jax_{name}", None) for name in TLS_ARGUMENTS)

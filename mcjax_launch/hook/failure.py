@@ -91,10 +91,7 @@ def describe_exit(
     traceback = error.__traceback__
     if traceback is None and outermost is not None:
         traceback = _find_traceback(outermost)
-    place = _find_innermost(traceback)
-    return _make_exit_failure(
-        code, place, error.__context__ or _find_printed_exception(traceback), joined=joined
-    )
+    return _make_exit_failure(code, _find_innermost(traceback), error.__context__, joined=joined)
 
 
 def describe_hard_exit(code: int, error: BaseException | None, frame: FrameType | None) -> Failed:
@@ -261,27 +258,6 @@ def _make_handled_fields(error: BaseException | None) -> dict[str, Any]:
         "handled": summarize_exception(error, error.__traceback__),
         "causes": _list_causes(error),
     }
-
-
-def _find_printed_exception(traceback: TracebackType | None) -> BaseException | None:
-    """Return the exception that a library such as click has printed before it exits, or None.
-
-    The library exits after its `except` block, so the exception is found in a local variable.
-    """
-    exits = None
-    while traceback is not None:
-        if (
-            "__tracebackhide__" not in traceback.tb_frame.f_code.co_varnames
-        ):  # not the hook's own frame
-            exits = traceback.tb_frame
-        traceback = traceback.tb_next
-    if exits is None or source_lines.is_users(exits.f_code.co_filename):
-        return None
-    values = exits.f_locals.values()
-    owners = (getattr(value, "__self__", value) for value in values)
-    errors = {id(owner): owner for owner in owners if isinstance(owner, Exception)}
-    kept = [error for error in errors.values() if error.__traceback__]
-    return kept[0] if len(kept) == 1 else None
 
 
 def _find_handled(error: BaseException) -> Raised | None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import sys
 
 from ..wire.hook_messages import Handling
-from . import executions, user_lines
+from . import user_lines, wrapping
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -44,7 +44,7 @@ class HandledErrors:
             return real(execution, *args)
 
         try:
-            executions.intercept(around)
+            wrapping.intercept_launches(around)
         except (ImportError, AttributeError):  # an unknown version of JAX
             pass
 

@@ -30,7 +30,6 @@ from . import (
     jax_internals,
     user_lines,
 )
-from .mutual_tls import uses_tls
 from .wrapping import wrap_like
 
 TYPE_CHECKING = False
@@ -149,7 +148,9 @@ class Initialization:
             return alone.join(real, filled)
         coordinator.check_loopback(str(filled["coordinator_address"]), filled["num_processes"])
         # With TLS, no socket: a certificate cannot name it.
-        left_open = not uses_tls(filled) and coordinator.is_left_open(real, given, filled)
+        left_open = not coordinator.uses_tls(filled) and coordinator.is_left_open(
+            real, given, filled
+        )
         return coordinator.join(real, filled, self._environ, left_open)
 
     def _report_call_below(self) -> None:
@@ -183,7 +184,7 @@ class Initialization:
                 _get_version("jaxlib"),
                 elsewhere,
                 recoverable,
-                read_settings() | ({_TLS: "on"} if uses_tls(filled) else {}),
+                read_settings() | ({_TLS: "on"} if coordinator.uses_tls(filled) else {}),
                 replaced,
                 user_lines.find_handler("SIGTERM") if _catches_sigterm(config) else "",
                 bool(getattr(sys.modules.get("jax._src.xla_bridge"), "_backends", None)),

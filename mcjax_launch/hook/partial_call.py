@@ -8,7 +8,7 @@ from __future__ import annotations
 import contextlib
 import sys
 
-from . import executions
+from . import wrapping
 from .spmd_program import exchanges
 from .wrapping import wrap_like
 
@@ -61,7 +61,7 @@ class PartialCalls:
                     self._check(execution, args, only.value)
                 return real(execution, *args)
 
-            executions.intercept(around)
+            wrapping.intercept_launches(around)
         except (ImportError, AttributeError, TypeError):  # an unknown version of JAX
             return False
         self._only = only

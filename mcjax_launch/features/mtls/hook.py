@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 
-from ...hook.mutual_tls import ARGUMENTS, uses_tls
+from ...hook.coordinator import TLS_ARGUMENTS, uses_tls
 from ...hook.part import RankPart
 
 TYPE_CHECKING = False
@@ -29,14 +29,14 @@ class CertificateArguments(RankPart):
         required, _, folder = self.asked.partition(":")
         if uses_tls(given) or (required != "on" and self._has_outsiders(given)):
             return {}
-        if ARGUMENTS[0] not in known:
+        if TLS_ARGUMENTS[0] not in known:
             if required == "on":
                 raise RuntimeError("--mtls on: this jax has no mutual TLS; upgrade jax to 0.12")
             return {}
         certificate = os.path.join(folder, "certificate.pem")
         prefix = f"spiffe://mcjax/{self.environ['MCJAX_JOB_ID']}/"
         values = (certificate, os.path.join(folder, "key.pem"), certificate, prefix)
-        return dict(zip(ARGUMENTS, values))
+        return dict(zip(TLS_ARGUMENTS, values))
 
     def _has_outsiders(self, given: Mapping[str, Any]) -> bool:
         """Return whether a program expects more processes than this job has."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 
-from ....hook import executions, user_lines
+from ....hook import user_lines, wrapping
 from ..messages import Calls
 from .compiled import Code, CompiledCode
 from .zeros import StandIn, Zeros
@@ -57,7 +57,7 @@ class Programs:
         self._peak, self._peak_in = 0, 0
         self._is_over = False
         self._patch_construction(pxla.ExecuteReplicated)
-        executions.intercept(self._launch)
+        wrapping.intercept_launches(self._launch)
         atexit.register(self._report_calls)
 
     # --- compiling ---

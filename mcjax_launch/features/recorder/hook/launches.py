@@ -15,7 +15,7 @@ import os
 import sys
 import threading
 
-from ....hook import executions, user_lines
+from ....hook import user_lines, wrapping
 from ....wire.source_lines import PYTHON, find_owner
 from ..messages import COUNT, LAST
 from .programs import ProgramTexts, SpanningProgram
@@ -159,7 +159,7 @@ class Launches:
                 return real(execution, *args)
             return launch(program, real, execution, args)
 
-        executions.intercept(around)
+        wrapping.intercept_launches(around)
 
     def _launch(self, program: SpanningProgram, real: Any, execution: Any, args: Any) -> Any:
         """Launch a program that spans processes, and record it if these exchange data."""
