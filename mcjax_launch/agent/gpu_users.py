@@ -16,27 +16,18 @@ if TYPE_CHECKING:
 
     from .system.unix import HostProcess
 
-# Values of which the highest of several readings counts, so that no short work is missed.
-_PEAKS = ("memory_busy", "power_w")
 # Characters of a command to report.
 _LONGEST = 80
 
 
 def merge_readings(readings: list[list[dict[str, Any]]]) -> list[dict[str, Any]]:
-    """Return the last of several readings of all GPUs, with what the GPUs did in all of them.
-
-    `busy` is the average; `memory_busy` and `power_w` are the highest.
-    """
+    """Return the last of several readings of all GPUs, with `busy` as the average of all."""
     merged = []
     for gpu in readings[-1]:
-        same = [
-            other for reading in readings for other in reading if other["number"] == gpu["number"]
-        ]
-        known = {name: [each[name] for each in same] for name in ("busy", *_PEAKS)}
-        values = {name: None if None in each else max(each) for name, each in known.items()}
-        if values["busy"]:
-            values["busy"] = sum(known["busy"]) / len(same)
-        merged.append({**gpu, **values})
+        same = [each for reading in readings for each in reading if each["number"] == gpu["number"]]
+        known = [each["busy"] for each in same]
+        average = None if None in known else sum(known) / len(known)
+        merged.append({**gpu, "busy": average})
     return merged
 
 
@@ -60,7 +51,7 @@ def attribute_gpus(
 
     """
     users = [
-        [(find_rank(found.get(pid), found, ranks), pid, *rest) for pid, *rest in gpu["processes"]]
+        [(find_rank(found.get(pid), found, ranks), pid, mib) for pid, mib in gpu["processes"]]
         for gpu in readings
     ]
     if not sees_all and not any(user[0] is not None for on_gpu in users for user in on_gpu):
@@ -70,7 +61,7 @@ def attribute_gpus(
             if rank in ranks.values()
         }
         return tuple(
-            _make_use(gpu, [(rank, 0, None, None, None) for rank in own if n in own[rank]], [])
+            _make_use(gpu, [(rank, 0, None) for rank in own if n in own[rank]], [])
             for n, gpu in enumerate(readings)
         )
     return tuple(
@@ -84,29 +75,19 @@ def attribute_gpus(
 
 
 def _make_use(gpu: dict[str, Any], users: list[Any], others: list[Any]) -> GpuUse:
-    """Return a GPU's values, and of each rank its own if others use the GPU and that is known."""
-    by_rank: dict[int, RankOnGpu] = {}
-    is_shared = bool(others) or len({rank for rank, *_ in users}) > 1
-    tells = is_shared and any(busy for _, _, _, busy, _ in (*users, *others))
-    for rank, _, mib, busy, memory_busy in users:
-        before = by_rank.get(rank, RankOnGpu(rank))
-        by_rank[rank] = RankOnGpu(
-            rank,
-            before.mib if mib is None else (before.mib or 0) + mib,
-            max(before.busy or 0, busy or 0) if tells else gpu["busy"],
-            max(before.memory_busy or 0, memory_busy or 0) if tells else gpu["memory_busy"],
-        )
+    """Return a GPU's values, with the memory of each rank."""
+    mib_by_rank: dict[int, int | None] = {}
+    for rank, _, mib in users:
+        before = mib_by_rank.get(rank)
+        mib_by_rank[rank] = before if mib is None else (before or 0) + mib
     return GpuUse(
         gpu["number"],
         gpu["name"],
         gpu["used_mib"],
         gpu["total_mib"],
         gpu["busy"],
-        gpu["memory_busy"],
-        gpu["power_w"],
-        gpu["limit_w"],
-        tuple(by_rank.values()),
-        tuple(_describe_other(pid, mib) for _, pid, mib, *_ in others),
+        tuple(RankOnGpu(rank, mib) for rank, mib in mib_by_rank.items()),
+        tuple(_describe_other(pid, mib) for _, pid, mib in others),
     )
 
 

@@ -88,10 +88,9 @@ KINDS = {
         },
     ),
     "gpus": EventKind(
-        "What a rank does on its GPUs of NVIDIA's, every ten seconds.",
+        "What a rank uses of its GPUs of NVIDIA's, every ten seconds.",
         {
             **_RANK,
-            "activity": '`"works"`, `"waits"` (in a collective), `"idle"`, or null if unknown',
             "gpus": "each GPU that the rank uses, as `gpu_use` in record.json",
         },
     ),

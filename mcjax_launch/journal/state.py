@@ -201,8 +201,8 @@ class RunState(Changing):
             uses = [
                 (gpu, mine) for gpu in usage.gpus for mine in gpu.ranks if mine.rank == used.rank
             ]
-            if uses or run.usage.gpus.latest:
-                run.usage.gpus.record(uses, at, is_alone=self.num_processes == 1)
+            if uses:
+                run.usage.gpus.record(uses, at)
             sample = Sample(at, used.cpu_s, used.rss_kib)
             run.usage.add(sample, run.process.started_at or 0.0)
             if run.compilations.under_way and run.usage.share > BUSY:

@@ -165,8 +165,7 @@ class EventStream(Events):
 
     def on_gpus_used(self, used: facts.GpusUsed, at: float) -> None:
         gpus = self._state.ranks[used.rank].usage.gpus
-        activity = gpus.activity and gpus.activity.value
-        self._write_of_rank("gpus", used.rank, activity=activity, gpus=gpus.list_rows())
+        self._write_of_rank("gpus", used.rank, gpus=gpus.list_rows())
 
     # --- output ---
 

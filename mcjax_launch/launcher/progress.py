@@ -215,7 +215,7 @@ def format_job_use(state: RunState, now: float) -> str:
         busy = [
             rank
             for rank, many in used_by.items()
-            if many > BUSY or state.ranks[rank].usage.gpus.works
+            if many > BUSY or state.ranks[rank].usage.gpus.is_busy
         ]
         used = f", {sum(used_by.values()):.1f} cores" if busy else ""
         parts.append(_format_busy_ranks(busy, len(runs)) + used)

@@ -46,14 +46,6 @@ class _GpuProcess(ctypes.Structure):
     ]
 
 
-class _GpuProcessUse(ctypes.Structure):
-    _fields_ = [
-        ("pid", c_uint),
-        ("at", c_ulonglong),
-        *((name, c_uint) for name in ("gpu", "memory", "encoder", "decoder")),
-    ]
-
-
 class Nvml:
     """The GPUs of this host, as NVML lists them.
 
@@ -68,7 +60,6 @@ class Nvml:
         if not (self._ask("Init_v2") and self._ask("DeviceGetCount_v2", byref(count))):
             raise OSError(f"{_LIBRARY} does not start")
         self._devices: dict[int, c_void_p] = {}
-        self._seen_at: dict[int, int] = {}  # time of each GPU's latest sample, by its clock
         for number in range(count.value):
             device = c_void_p()
             if self._ask("DeviceGetHandleByIndex_v2", c_uint(number), byref(device)):
@@ -95,9 +86,6 @@ class Nvml:
             "used_mib": memory.used >> 20,
             "total_mib": memory.total >> 20,
             "busy": busy.gpu if tells else None,
-            "memory_busy": busy.memory if tells else None,
-            "power_w": self._read_watts("DeviceGetPowerUsage", device),
-            "limit_w": self._read_watts("DeviceGetEnforcedPowerLimit", device),
             "processes": self._list_processes(number),
         }
 
@@ -106,12 +94,8 @@ class Nvml:
         self._ask(name, device, text, c_uint(_NAME_BYTES))
         return text.value.decode("utf-8", "replace")
 
-    def _read_watts(self, name: str, device: c_void_p) -> float | None:
-        milliwatts = c_uint()
-        return milliwatts.value / 1000 if self._ask(name, device, byref(milliwatts)) else None
-
     def _list_processes(self, number: int) -> list[list[int | None]]:
-        """Return pid, memory in MiB, `busy` and `memory_busy` of each process; None if unknown."""
+        """Return pid and memory in MiB, or None if unknown, of each process."""
         device, found = self._devices[number], (_GpuProcess * _MOST_PROCESSES)()
         count = c_uint(_MOST_PROCESSES)
         for version in ("_v3", "_v2"):  # of the same layout
@@ -120,29 +104,10 @@ class Nvml:
                 break
         else:
             return []
-        used = self._read_process_use(number)
         return [
-            [
-                process.pid,
-                None if process.used == _UNKNOWN else process.used >> 20,
-                *used.get(process.pid, (0, 0) if used else (None, None)),
-            ]
+            [process.pid, None if process.used == _UNKNOWN else process.used >> 20]
             for process in found[: count.value]
         ]
-
-    def _read_process_use(self, number: int) -> dict[int, tuple[int, int]]:
-        """Return how busy each process has kept a GPU since the last call; {} if it kept none."""
-        found = (_GpuProcessUse * _MOST_PROCESSES)()
-        count, since = c_uint(_MOST_PROCESSES), c_ulonglong(self._seen_at.get(number, 0))
-        device = self._devices[number]
-        if not self._ask("DeviceGetProcessUtilization", device, found, byref(count), since):
-            return {}
-        use: dict[int, tuple[int, int]] = {}
-        for sample in found[: count.value]:
-            self._seen_at[number] = max(self._seen_at.get(number, 0), sample.at)
-            before = use.get(sample.pid, (0, 0))
-            use[sample.pid] = max(before[0], sample.gpu), max(before[1], sample.memory)
-        return use
 
 
 def main(every_s: float) -> None:

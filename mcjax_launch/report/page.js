@@ -831,8 +831,7 @@ function showSide() {
 function gpuWords(gpu) {
   const mib = gpu.rank_mib == null ? gpu.used_mib : gpu.rank_mib;
   return [`${memory(1024 * mib)} of ${memory(1024 * gpu.limit_mib)}`,
-    gpu.busy_percent == null ? null : `${Math.round(gpu.busy_percent)} %`,
-    gpu.power_w == null ? null : `${Math.round(gpu.power_w)} W`].filter(Boolean).join(", ");
+    gpu.busy_percent == null ? null : `${Math.round(gpu.busy_percent)} %`].filter(Boolean).join(", ");
 }
 function titledBlock(name, lines, title = name, whole = lines, link = null) {
   const text = () => whole.map(line => line.textContent ?? line).join("\n") + "\n";

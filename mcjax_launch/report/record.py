@@ -324,7 +324,7 @@ def _make_gpus(run: RankRun, began_at: float, most: int) -> Json:
         "gpus": run.share.gpus or found or None,
         "gpu_use": used.list_rows(),
         "gpu_peak_mib": used.peak_mib if used.latest else None,
-        "gpu_samples": [[round(s.at - began_at, 3), s.mib, s.busy, s.power_w] for s in samples],
+        "gpu_samples": [[round(s.at - began_at, 3), s.mib, s.busy] for s in samples],
     }
 
 

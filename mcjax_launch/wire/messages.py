@@ -479,12 +479,10 @@ class RankUsage(Nested):
 
 
 class RankOnGpu(Nested):
-    """A rank's use of a GPU: its memory in MiB, and percentages of time as in GpuUse."""
+    """A rank's use of a GPU: its memory in MiB, if the driver tells it."""
 
     rank: int
     mib: int | None = None
-    busy: float | None = None
-    memory_busy: float | None = None
 
 
 class GpuUse(Nested):
@@ -495,8 +493,6 @@ class GpuUse(Nested):
         name: model of the GPU.
         used_mib, total_mib: memory in use by all processes, and memory of the GPU.
         busy: percentage of the time in which programs ran on it; the average.
-        memory_busy: percentage of the time in which its memory was read or written; the highest.
-        power_w, limit_w: the highest power in watts, and the limit to it.
         ranks: the ranks that use it.
         others: descriptions of processes of no rank that use it.
 
@@ -507,9 +503,6 @@ class GpuUse(Nested):
     used_mib: int
     total_mib: int
     busy: float | None = None
-    memory_busy: float | None = None
-    power_w: float | None = None
-    limit_w: float | None = None
     ranks: tuple[RankOnGpu, ...] = ()
     others: tuple[str, ...] = ()
 

@@ -99,12 +99,12 @@ def test_record_and_events_name_the_gpu(jobs: Jobs, host: Host, tmp_path: Path) 
     assert ended.status == 0, ended.stderr
     [rank] = json.loads(record.read_text())["attempts"][0]["ranks"]
     assert (rank["gpus"], rank["gpu_peak_mib"]) == ("0", 520)
-    assert rank["gpu_samples"][0][1:] == [520, 100, 600]
+    assert rank["gpu_samples"][0][1:] == [520, 100]
     [gpu] = rank["gpu_use"]
     assert (gpu["name"], gpu["limit_mib"]) == ("NVIDIA H100 80GB HBM3", 81559)
     said = [json.loads(line) for line in events.read_text().splitlines()]
     told = [event for event in said if event["event"] == "gpus"]
-    assert [(event["rank"], event["activity"]) for event in told] == [(0, "works")]
+    assert [event["rank"] for event in told] == [0]
     assert told[0]["gpus"] == [gpu]
 
 

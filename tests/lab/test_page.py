@@ -571,17 +571,17 @@ def test_page_shows_what_a_rank_used_of_its_gpu(browse: Browse) -> None:
     made = record_of(2)
     made["attempts"][0]["ranks"][0].update(
         gpu_peak_mib=60 << 10,
-        gpu_samples=[[1.0, 512, 0, 117.0], [50.0, 60 << 10, None, None], [90.0, 1024, 98, 612.0]],
+        gpu_samples=[[1.0, 512, 0], [50.0, 60 << 10, None], [90.0, 1024, 98]],
         gpu_use=[
             {"number": 3, "name": "NVIDIA H100", "rank_mib": 1024, "used_mib": 2048}
-            | {"limit_mib": 81920, "busy_percent": 97.6, "power_w": 612.4, "limit_w": 700.0}
+            | {"limit_mib": 81920, "busy_percent": 97.6}
         ],
     )
     dom, without = browse(View(made, part="rank=0"), View(record_of(2)))
     assert 'data-use="gpuMemory"' in dom and 'data-use="gpuBusy"' in dom
     assert 'data-use="gpu' not in without
     words = " ".join(side(dom).split())
-    assert "GPU 3 NVIDIA H100 1.0 GiB of 80.0 GiB, 98 %, 612 W" in words
+    assert "GPU 3 NVIDIA H100 1.0 GiB of 80.0 GiB, 98 %" in words
     assert "peak GPU memory 60.0 GiB" in words
 
 
