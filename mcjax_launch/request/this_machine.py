@@ -183,9 +183,8 @@ def _check_input(options: Options, first: Host) -> None:
     """
     if not first.is_local:
         raise LaunchError(
-            f"--stdin: rank 0 is on {first.name}, and only a rank on this machine can read what "
-            f"comes here: have PROGRAM open a file (--sync FILE), or run mcjax-launch on "
-            f"{first.name}"
+            f"--stdin: rank 0 is on {first.name}, which is reached by a client such as ssh or srun, "
+            "and they pass on no standard input: have PROGRAM open a file (--sync FILE)"
         )
     if options.max_restarts and find_input_position() is None:
         raise LaunchError(

@@ -124,14 +124,6 @@ def test_own_srun_command_of_the_user_works(jobs: Jobs, cluster: Cluster) -> Non
     cluster.idle()
 
 
-def test_batch_script_passes_its_input_on(jobs: Jobs, cluster: Cluster, tmp_path: Path) -> None:
-    (tmp_path / "in").write_text("from a file\n")
-    options = ["--num-hosts", 2, "--engine-option", f"--input={tmp_path}/in", "--stdin"]
-    submit(cluster, tmp_path, *options, "cat")
-    cluster.idle()
-    assert (tmp_path / "job.out").read_text() == "[0 jh1] from a file\n"
-
-
 def submit(cluster: Cluster, folder: Path, *options: object) -> str:
     """Submit an emitted script; the job's id. It prints to job.out in the folder."""
     emit = [*LAUNCHER, "--emit", "slurm", *map(str, options)]
