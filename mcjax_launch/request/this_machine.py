@@ -183,8 +183,8 @@ def _check_input(options: Options, first: Host) -> None:
     """
     if not first.is_local:
         raise LaunchError(
-            f"--stdin: rank 0 is on {first.name}, which is reached by a client such as ssh or srun, "
-            "and they pass on no standard input: have PROGRAM open a file (--sync FILE)"
+            f"--stdin: rank 0 is on {first.name}, and ssh or another client of --via passes on no "
+            "standard input: have PROGRAM open a file (--sync FILE)"
         )
     if options.max_restarts and find_input_position() is None:
         raise LaunchError(
