@@ -23,28 +23,35 @@ class JobOptions(OptionGroup, title="Job", kw_only=True):
         short=("-n", "-np"),
         keyword="processes",
         shown="the hosts' slots; 1 locally",
-        help="Ranks (processes) in the whole job.",
+        help="Ranks (processes) in the whole job, on all hosts together; each runs PROGRAM, and "
+        "all join one JAX job.",
     )
-    module: bool = declare_flag("PROGRAM is a Python module.", short=("-m",), in_project=False)
+    module: bool = declare_flag(
+        "PROGRAM is the name of a Python module, run as `python -m` does: -m pytest tests.",
+        short=("-m",),
+        in_project=False,
+    )
     python: str | None = declare_option(
         kinds.FILE,
         metavar="PATH",
         shown="the active environment's, else one with jax",
-        help="Python interpreter of the ranks.",
+        help="Python interpreter of the ranks, such as a virtual environment's bin/python; the "
+        "same path on every host.",
     )
     chdir: str | None = declare_option(
         kinds.FOLDER,
         short=("-C",),
         shown="the current directory",
-        help="Working directory of the ranks.",
+        help="Working directory of the ranks on every host, for a PROGRAM that opens files by "
+        "relative paths.",
     )
     env: tuple[str, ...] = declare_option(
         kinds.VARIABLES,
         short=("-x",),
         default=(),
         repeats=True,
-        help="Set a variable in every rank; without a value, pass on the launcher's, by a pattern "
-        "such as 'NCCL_*' all that match. Repeatable.",
+        help="Set a variable in every rank; without a value pass on the launcher's, by a pattern "
+        "('NCCL_*') several. Repeatable.",
     )
     env_file: tuple[str, ...] = declare_option(
         kinds.PATHS,
@@ -55,10 +62,12 @@ class JobOptions(OptionGroup, title="Job", kw_only=True):
     )
     env_style: Literal["torch"] | None = declare_option(
         kinds.make_choice_kind("torch"),
-        help="Also set RANK, WORLD_SIZE, LOCAL_RANK, MASTER_ADDR, MASTER_PORT and others.",
+        help="Also set RANK, WORLD_SIZE, LOCAL_RANK, MASTER_ADDR, MASTER_PORT and others, for "
+        "programs that were written for torchrun.",
     )
     stdin: bool = declare_flag(
-        "Give rank 0, on this machine, the launcher's standard input.",
+        "Give rank 0, on this machine, the launcher's standard input: what you type, a file or a "
+        "pipe.",
         only_command="standard input is the calling program's",
         in_project=False,
     )
@@ -69,7 +78,10 @@ class JobOptions(OptionGroup, title="Job", kw_only=True):
         separator="\n",  # a command has spaces
         help="Run ranks under a command such as 'strace -f' or '0:gdb -ex run --args'. Repeatable.",
     )
-    no_hook: bool = declare_flag("Only set variables; load no hook into the ranks' Python.")
+    no_hook: bool = declare_flag(
+        "Only set variables: load no hook into the ranks' Python, for programs that it disturbs; "
+        "failures are explained less.",
+    )
     preload: tuple[str, ...] = declare_option(
         kinds.MODULES,
         default=("auto",),
@@ -101,7 +113,8 @@ class DeviceOptions(OptionGroup, title="Devices", kw_only=True):
         metavar="K",
         short=("-d",),
         excludes=("--gpus-per-process: JAX computes on one of them",),
-        help="Give each rank K CPU devices, and set JAX_PLATFORMS=cpu.",
+        help="Give each rank K CPU devices and set JAX_PLATFORMS=cpu, to try a program without "
+        "accelerators.",
     )
     gpus_per_process: int | Literal["all"] | None = declare_option(
         kinds.GPUS,
@@ -117,11 +130,12 @@ class DeviceOptions(OptionGroup, title="Devices", kw_only=True):
         kinds.SLICES,
         default="auto",
         excludes=("--no-hook",),
-        help="Slices that JAX sees: one, one per host, or K equal ones; auto: one for CPU "
-        "devices, otherwise as JAX finds them.",
+        help="Slices that JAX sees: one, one per host, or K equal; auto: one on CPU, else as JAX "
+        "finds them.",
     )
     cpu_transfers: bool = declare_flag(
-        "Allow jax.device_put between processes on CPU (experimental in JAX)."
+        "Allow jax.device_put between processes on CPU devices, as programs for accelerators use "
+        "it (experimental in JAX).",
     )
     bind_cores: Literal["auto", "on", "off"] = declare_option(
         kinds.make_choice_kind("auto", "on", "off"),
@@ -169,15 +183,16 @@ class HostOptions(OptionGroup, title="Hosts", kw_only=True):
     coordinator: str | None = declare_option(
         kinds.COORDINATOR,
         shown="rank 0's host, a free port",
-        help="Address of JAX's coordinator.",
+        help="Address of JAX's coordinator, HOST:PORT, where ranks cannot reach the address that "
+        "is chosen by itself.",
     )
     mtls: Literal["auto", "on", "off"] = declare_option(
         kinds.make_choice_kind("auto", "on", "off"),
         default="auto",
         excludes=("--no-hook: the hook gives ranks their certificate",),
         excludes_if="on",
-        help="Let only processes of this job reach the coordinator, by mutual TLS; auto: on "
-        "several hosts, if all have jax 0.12 or newer.",
+        help="Let only this job's processes reach the coordinator, by mutual TLS; auto: on "
+        "several hosts with jax 0.12 or newer.",
     )
     num_hosts: int | None = declare_option(
         kinds.ONE_OR_MORE,
@@ -190,7 +205,8 @@ class HostOptions(OptionGroup, title="Hosts", kw_only=True):
         in_project=False,
         variable="JOB_COMPLETION_INDEX",
         shown="$JOB_COMPLETION_INDEX",
-        help="Number of this launcher's host, counted from 0.",
+        help="Number of this launcher's host, counted from 0, where a scheduler starts a launcher "
+        "on each of --num-hosts.",
     )
 
 
@@ -200,10 +216,15 @@ class OutputOptions(OptionGroup, title="Output", kw_only=True):
     log_dir: str | None = declare_option(
         kinds.FOLDER,
         once=True,
-        help="Write each rank's complete output to DIR/<rank>.out and DIR/<rank>.err.",
+        help="Write each rank's complete output to DIR/<rank>.out and DIR/<rank>.err, also of "
+        "ranks that are not shown.",
     )
     show: frozenset[int] | None = declare_option(
-        kinds.RANKS, once=True, shown="all", help="Show the output of these ranks only."
+        kinds.RANKS,
+        once=True,
+        shown="all",
+        help="Show the output of these ranks only (0, or 0,4-7); failures of all ranks are still "
+        "explained.",
     )
     collapse: Literal["always", "auto", "never"] = declare_option(
         kinds.make_choice_kind("always", "auto", "never"),
@@ -211,12 +232,17 @@ class OutputOptions(OptionGroup, title="Output", kw_only=True):
         metavar="[always|auto|never]",
         help="Show equal lines of several ranks once: [0-7] text; auto: on a terminal.",
     )
-    timestamps: bool = declare_flag("Prefix each line with the time of day.")
-    no_prefix: bool = declare_flag("Do not prefix lines with their rank.")
+    timestamps: bool = declare_flag(
+        "Prefix each line of output with the time of day, to see which rank was slow."
+    )
+    no_prefix: bool = declare_flag(
+        "Do not prefix lines with their rank, for output that another program reads."
+    )
     color: Literal["auto", "always", "never"] = declare_option(
         kinds.make_choice_kind("auto", "always", "never"),
         default="auto",
-        help="Color each rank's prefix; auto: on a terminal.",
+        help="Color each rank's prefix, so that ranks are told apart at a glance; auto: on a "
+        "terminal.",
     )
     quiet: bool = declare_flag(
         "Of the launcher's own lines, print only errors, warnings and the summary.", short=("-q",)
@@ -236,7 +262,10 @@ class LimitOptions(OptionGroup, title="Limits and restarts", kw_only=True):
     """Options on time limits, failures and restarts. Durations are in seconds."""
 
     timeout: float | None = declare_option(
-        kinds.LIMIT, shown=_NO_LIMIT, help="Stop the job after D (exit status 124)."
+        kinds.LIMIT,
+        shown=_NO_LIMIT,
+        help="Stop the job after D with all ranks' stacks and exit status 124, so that nothing "
+        "runs for ever.",
     )
     start_timeout: float | None = declare_option(
         kinds.LIMIT,
@@ -247,14 +276,14 @@ class LimitOptions(OptionGroup, title="Limits and restarts", kw_only=True):
     stall_timeout: float | None = declare_option(
         kinds.LIMIT,
         shown=_NO_LIMIT,
-        help="Stop the job when no rank has printed, launched a program over several processes, or "
-        "compiled for D (exit status 124). Choose D longer than the longest silent step.",
+        help="End the job with status 124 after D without output, compiling or launches; choose D "
+        "above the longest silent step.",
     )
     grace: float | None = declare_option(
         kinds.DURATION,
         shown=f"{GRACE_S['failure']:g}s after a failure, {GRACE_S['INT']:g}s after INT, "
         f"{GRACE_S['TERM']:g}s after TERM or HUP, {GRACE_S['save']:g}s after a save",
-        help="Time that ranks get to exit before they are killed.",
+        help="Time that ranks get to exit by themselves, and to save, before they are killed.",
     )
     on_rank_failure: Literal["stop", "continue"] = declare_option(
         kinds.make_choice_kind("stop", "continue"),
@@ -280,7 +309,8 @@ class LimitOptions(OptionGroup, title="Limits and restarts", kw_only=True):
     max_restarts: int = declare_option(
         kinds.COUNT,
         default=0,
-        help="Restart the whole job after a failure, at most N times.",
+        help="Restart the whole job after a failure or a lost host, at most N times, for programs "
+        "with checkpoints.",
     )
     preempted_status: int | None = declare_option(
         kinds.STATUS,
@@ -300,8 +330,8 @@ class DebuggingOptions(OptionGroup, title="Debugging", kw_only=True):
         help="Open a debugger where an exception ends one of these ranks, by default any.",
     )
     verify_spmd: bool = declare_flag(
-        "End the job with status 1 at the first difference between the programs that ranks run, or "
-        "between their values of a replicated array.",
+        "End the job (status 1) at the first difference between ranks' programs, or between their "
+        "values of a replicated array.",
         excludes=("--no-hook", "--on-rank-failure: ranks that go on run other programs"),
     )
     preview: frozenset[int] | Literal["all"] | None = declare_option(
@@ -314,16 +344,16 @@ class DebuggingOptions(OptionGroup, title="Debugging", kw_only=True):
             *("--sync", "--cpu-transfers", "--tpu-chips-per-process"),
             "--gpus-per-process: it runs on CPU devices, give each rank K with -d K",
         ),
-        help="Run only these ranks (0), each alone and here; compile programs that span processes, "
-        "do not run them, and report what they need.",
+        help="Run only these ranks (0), each alone and here; compile programs that span processes "
+        "and report what they need.",
     )
     on: str | None = declare_option(
         kinds.CHIP,
         in_project=False,
         only_command="it is for --preview",
         needs="--preview RANKS",
-        help="Compare with this memory of a chip (80G, or h100), or compile for this TPU slice "
-        "(v5e:8x8); exit status 1 if a program does not fit.",
+        help="Compare with a chip's memory (80G, h100) or compile for a TPU slice (v5e:8x8); "
+        "status 1: too large.",
     )
     preview_steps: int | None = declare_option(
         kinds.ONE_OR_MORE,
@@ -342,7 +372,7 @@ class DebuggingOptions(OptionGroup, title="Debugging", kw_only=True):
     report: str | None = declare_option(
         kinds.FILE,
         once=True,
-        help="Write a record of the run to FILE (.json or .html).",
+        help="Write a record of the run to FILE (.json or .html), to read or compare later.",
     )
     events: str | None = declare_option(
         kinds.FILE,
@@ -354,12 +384,13 @@ class DebuggingOptions(OptionGroup, title="Debugging", kw_only=True):
     )
     check: bool = declare_flag(
         "Run no PROGRAM; report whether a job would work on these hosts, and whether all have the "
-        "same PROGRAM, if that is given.",
+        "same PROGRAM.",
         in_project=False,
         only_command="it prints a list",
     )
     dry_run: bool = declare_flag(
-        "Print each rank's host, command and variables; start nothing.",
+        "Print each rank's host, command and variables, to see what a command line means; start "
+        "nothing.",
         in_project=False,
         only_command="it is for reading",
     )
@@ -383,14 +414,15 @@ class DetachedOptions(OptionGroup, title="Detached jobs", kw_only=True):
         metavar="[ID]",
         in_environ=False,
         only_command=_TERMINAL,
-        help="Show the detached job ID, its last lines first; without ID the running job, or the "
-        "latest. Ctrl-C leaves it running.",
+        help="Show the detached job ID, or the running or latest one; Ctrl-C leaves it running.",
     )
     jobs: bool = declare_flag(
-        "List the detached jobs.", in_environ=False, only_command="it prints a list"
+        "List the detached jobs, each with its id, state, ranks, hosts and last line.",
+        in_environ=False,
+        only_command="it prints a list",
     )
     json: bool = declare_flag(
-        "List them as JSON, one line a job.",
+        "List them as JSON, one line a job, for scripts and other programs.",
         in_environ=False,
         needs="--jobs",
         only_command="it prints a list",
@@ -425,20 +457,21 @@ class BatchOptions(OptionGroup, title="Batch scripts and manifests", kw_only=Tru
         kinds.TEXT,
         metavar="IMAGE",
         **_OF_EMIT,
-        help="Container image with mcjax-launch and JAX (jobset and job need one).",
+        help="Container image with mcjax-launch and JAX, which jobset and job need, as "
+        "registry/name:tag.",
     )
     name: str | None = declare_option(
         kinds.TEXT,
         metavar="NAME",
         **_OF_EMIT,
         shown="PROGRAM's name",
-        help="Name of the job.",
+        help="Name of the job, as the scheduler lists it and its pods are called.",
     )
     namespace: str | None = declare_option(
         kinds.TEXT,
         metavar="NAME",
         **_OF_EMIT,
-        help="Kubernetes namespace of the job.",
+        help="Kubernetes namespace of the job, where it is not that of kubectl's present context.",
     )
     tpu: str | None = declare_option(
         kinds.TEXT,
