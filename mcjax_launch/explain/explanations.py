@@ -118,14 +118,17 @@ class Explanations(LauncherPart):
 
     def _show_picture(self, stacks: list[Stack]) -> None:
         """Print where the ranks are, unless all are at one place or that has been told before."""
-        from mcjax_launch.explain.rules import apply_rules, format_lines
-        from mcjax_launch.features.recorder.differences import describe_compilations
+        from mcjax_launch.explain.rules import (
+            apply_rules,
+            describe_other_compilation,
+            format_lines,
+        )
 
         state, now = self.launcher.state, time.monotonic()
         if state.ending or state.activity.active_at > self._looked_at:
             return
         picture = self._record_picture(stacks)
-        is_usual = picture.is_one_place and not describe_compilations(state)
+        is_usual = picture.is_one_place and not describe_other_compilation(state)
         if is_usual or picture.key in self._told:
             return
         self._told.add(picture.key)

@@ -1007,10 +1007,17 @@ def other_sequence(view: View) -> Iterator[Finding]:
 @after(HANG, LIMIT)
 def other_compilation(view: View) -> Iterator[Finding]:
     """Find ranks that compile another program of a name than others, while nothing moves."""
+    if words := describe_other_compilation(view.state):
+        yield Finding(f"{words}; where compilation waits for other ranks, it never ends")
+
+
+def describe_other_compilation(state: RunState) -> str:
+    """Return words on ranks that compile another program than others of its name; "" for none."""
+    if state.sequences is None:
+        return ""
     from mcjax_launch.features.recorder.differences import describe_compilations
 
-    if words := describe_compilations(view.state):
-        yield Finding(f"{words}; where compilation waits for other ranks, it never ends")
+    return describe_compilations(state)
 
 
 def _may_wait(view: View, difference: Difference) -> bool:

@@ -64,9 +64,9 @@ def list_used(job: "Job") -> "list[str]":
         "setup": job.setup is not None,
         "stdin": job.stdin,
     }
-    return [name for name, is_used in uses.items() if is_used]
+    return [name for name, is_used in uses.items() if is_used and exists(name)]
 
 
 def list_for_hosts(job: "Job") -> "set[str]":
     """Return the names of features whose code hosts need."""
-    return {*ANY_TIME, *list_used(job)}
+    return {*filter(exists, ANY_TIME), *list_used(job)}

@@ -209,7 +209,8 @@ class Initialization:
         for part in self._parts.list_enabled():
             part.on_join()
         if filled["num_processes"] != 1:
-            self._parts.load_recorder().on_join()
+            if (recorder := self._parts.load_recorder()) is not None:
+                recorder.on_join()
             handled.HandledErrors(self._link).watch()
         process_id = _convert_to_int(filled["process_id"])
         if process_id is not None:

@@ -109,9 +109,12 @@ class Parts:
             self._made[feature] = import_hook_module(feature).PART(self._link, self._environ)
         return self._made[feature]
 
-    def load_recorder(self) -> RankPart:
+    def load_recorder(self) -> RankPart | None:
         """Return the part that records runs of programs: an enabled one, else the usual one."""
-        self.recorder = self.find(features.ALONE) or self.get_part(features.RECORDER)
+        usual = features.RECORDER
+        self.recorder = self.find(features.ALONE)
+        if self.recorder is None and features.exists(usual):
+            self.recorder = self.get_part(usual)
         return self.recorder
 
     def list_enabled(self) -> list[RankPart]:

@@ -10,7 +10,6 @@ from datetime import UTC, datetime
 from typing import Any
 
 from mcjax_launch.explain.causes import omit_middle_lines
-from mcjax_launch.features.recorder.differences import describe_differences, describe_values
 from mcjax_launch.job.job import Job
 from mcjax_launch.journal.attempt import Attempt, JobOutcome
 from mcjax_launch.journal.ending import JobStopped, NotStarted, RankFailed
@@ -218,6 +217,8 @@ def _describe_divergence(state: RunState) -> list[str]:
     """Return lines on different programs, and on different values of replicated arrays."""
     if (sequences := state.sequences) is None:
         return []
+    from mcjax_launch.features.recorder.differences import describe_differences, describe_values
+
     found = sequences.values.difference
     values = [] if found is None else [describe_values(sequences, found)]
     return [*describe_differences(sequences), *values]

@@ -9,6 +9,7 @@ import functools
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
+from mcjax_launch import features
 from mcjax_launch.job import placeholders
 from mcjax_launch.job.hosts import LOCAL, Host
 from mcjax_launch.job.job import Job
@@ -94,6 +95,8 @@ def _with_arguments(job: Job, say: Say) -> Job:
 
 def _without_needless_preload(job: Job, hosts: Sequence[Host], say: Say | None) -> Job:
     """Return the job, with --preload none if preloading cannot speed up its start."""
+    if not features.exists("preload"):
+        return job.copy_with(preload=())
     from mcjax_launch.features.preload.choice import find_reason_against
 
     why = find_reason_against(job, hosts)

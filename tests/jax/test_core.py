@@ -88,13 +88,39 @@ def test_option_of_a_missing_folder_is_refused(start: Start) -> None:
     assert "this copy of mcjax-launch lacks its folder" in ended.stderr
 
 
+FOLDER = Path(mcjax_launch.__file__).parent / "features"
+FEATURES = sorted(path.parent.name for path in FOLDER.glob("*/__init__.py"))
+
+
+def copy_without(*names: str, to: Path) -> Path:
+    """A copy of the package without these features."""
+    package, copy = Path(mcjax_launch.__file__).parent, to / "mcjax_launch"
+    shutil.copytree(package, copy, ignore=shutil.ignore_patterns("__pycache__"))
+    for name in names:
+        shutil.rmtree(copy / "features" / name)
+    return copy
+
+
+def test_jobs_run_without_any_feature(jobs: Jobs, tmp_path: Path) -> None:
+    copy_without(*FEATURES, to=tmp_path)
+    ended = jobs.start("-n", 2, "-d", 2, TOY, cwd=tmp_path).finish()
+    assert (ended.status, ended.stdout.count(" of 2: sum ")) == (0, 2)
+    ended = jobs.start("-n", 3, PROGRAMS / "fail.py", "raise", cwd=tmp_path).finish()
+    assert (ended.status, "rank 1 failed: ValueError: bad batch\n" in ended.stderr) == (1, True)
+    ended = jobs.start("--hosts", "a,b", "--via", FAKE_SSH, "-d", 2, TOY, cwd=tmp_path).finish()
+    assert (ended.status, "[1 b] " in ended.stdout) == (0, True)
+
+
+@pytest.mark.parametrize("name", FEATURES)
+def test_jobs_run_without_a_feature(jobs: Jobs, tmp_path: Path, name: str) -> None:
+    copy_without(name, to=tmp_path)
+    ended = jobs.start("-n", 2, "-d", 2, TOY, cwd=tmp_path).finish()
+    assert (ended.status, ended.stdout.count(" of 2: sum ")) == (0, 2)
+
+
 def test_programs_are_launched_without_the_folders_of_calls(jobs: Jobs, tmp_path: Path) -> None:
     """Of sessions, notebooks and pytest."""
-    package = Path(mcjax_launch.__file__).parent
-    copy = tmp_path / "mcjax_launch"
-    shutil.copytree(package, copy, ignore=shutil.ignore_patterns("__pycache__"))
-    for name in ("notebook", "pytest", "session"):
-        shutil.rmtree(copy / "features" / name)
+    copy = copy_without("notebook", "pytest", "session", to=tmp_path)
     code = (
         "import mcjax_launch; print(mcjax_launch.__file__)\n"
         "print(mcjax_launch.launch('echo', 'hi', processes=2).ranks[1].stdout)"
