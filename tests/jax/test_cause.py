@@ -43,10 +43,13 @@ def test_only_the_leaving_or_stuck_rank_is_blamed(jobs: Jobs, way: str) -> None:
 
 
 @pytest.mark.long  # until Gloo gives up
-def test_waiting_for_a_shared_compilation_is_reported(jobs: Jobs) -> None:
+def test_waiting_for_a_shared_compilation_is_reported(jobs: Jobs, tmp_path: Path) -> None:
     """On CPU the processes' keys for one program differ, so none gets what the first compiles."""
     sharing = ["-x", "JAX_SHARE_BINARY_BETWEEN_HOSTS=1", PROGRAMS / "toy.py"]
-    ended = jobs.run("-n", 2, "-d", 1, *sharing, limit=120)
+    assert jobs.run("-n", 2, "-d", 1, *sharing).status == 0  # without a cache JAX shares nothing
+    cache = ["-x", f"JAX_COMPILATION_CACHE_DIR={tmp_path}"]
+    always = ["-x", "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS=0"]
+    ended = jobs.run("-n", 2, "-d", 1, *cache, *always, *sharing, limit=120)
     assert ended.status == 1
     assert re.search(
         "rank 1 did not reach a collective in which others gave up waiting; it was (compiling|in) "

@@ -83,7 +83,8 @@ def test_stack_requests_do_not_disturb_compilations(jobs: Jobs, programs: int) -
 def test_waiting_compilation_is_a_stall(jobs: Jobs) -> None:
     """As on GPUs, where ranks compile together; within a fifteenth of the time."""
     ended = jobs.run(
-        "-n", 3, "-d", 1, "--grace", "1", "--stall-timeout", "6", "compiling_together.py", "program", 3,
+        "-n", 3, "-d", 1, "--grace", "1", "--stall-timeout", "6", "--compile-once", "off",
+        "compiling_together.py", "program", 3,
         cwd=PROGRAMS, env={"MCJAX_TEST_TIME_SCALE": str(2 / 30)},
     )  # fmt: skip
     assert ended.status == 124, ended.stderr

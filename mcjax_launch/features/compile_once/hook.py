@@ -148,12 +148,16 @@ class Sharing:
             # Otherwise ranks tune a program together, and would wait for ranks that load it.
             options.env_option_overrides = [*options.env_option_overrides, _TUNE_ALONE]
         now = self._now
-        now.may_share = is_shared and not callbacks
+        # With its own way to share, JAX's keys must stay JAX's.
+        now.may_share = is_shared and not callbacks and not self._jax_shares()
         try:
             return compile_()
         finally:
             now.may_share = False
             self._unlock()
+
+    def _jax_shares(self) -> bool:
+        return bool(self._config.share_binary_between_hosts.value)
 
     # --- JAX's functions, as this thread calls them while it compiles ---
 
