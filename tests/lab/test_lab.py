@@ -1,5 +1,6 @@
 """JAX over real hosts: three of them, each with its own address, host name and sshd."""
 
+import re
 import signal
 import sys
 
@@ -108,8 +109,9 @@ def test_unreachable_coordinator_is_reported(jobs: Jobs, lab: Lab) -> None:
         lab.do("unisolate")
     assert (ended.status, ended.out) == (255, b"")
     assert "cannot reach the coordinator on host jh1" in ended.report
-    assert "10.77.0.11: no answer" in ended.report
-    assert ended.seconds < 15
+    # The second where the hosts have never spoken to each other: the kernel finds no neighbour.
+    assert re.search(r"10\.77\.0\.11: (no answer|No route to host)", ended.report)
+    assert ended.seconds < 25
 
 
 @pytest.mark.jax
