@@ -96,6 +96,7 @@ class Sharing:
         self._is_for_all = mode == "on"
         self._has_folder = bool(folder) and self._use_folder(config, folder, size)
         self._cache, self._config = compilation_cache, config
+        self._jax_shares = config.share_binary_between_hosts
         self._private_cache = lru_cache.LRUCache(self._private, max_size=-1)
         self._room = _PRIVATE_SIZE // int(environ.get("MCJAX_LOCAL_NUM_PROCESSES") or 1)
         self._is_shared = int(environ.get("JAX_NUM_PROCESSES") or 1) > 1
@@ -149,15 +150,12 @@ class Sharing:
             options.env_option_overrides = [*options.env_option_overrides, _TUNE_ALONE]
         now = self._now
         # With its own way to share, JAX's keys must stay JAX's.
-        now.may_share = is_shared and not callbacks and not self._jax_shares()
+        now.may_share = is_shared and not callbacks and not self._jax_shares.value
         try:
             return compile_()
         finally:
             now.may_share = False
             self._unlock()
-
-    def _jax_shares(self) -> bool:
-        return bool(self._config.share_binary_between_hosts.value)
 
     # --- JAX's functions, as this thread calls them while it compiles ---
 

@@ -54,6 +54,7 @@ class Jax:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.option = SimpleNamespace(value=None)
+        self.jax_shares = SimpleNamespace(value=False)
         cache = SimpleNamespace(
             is_cache_used=lambda backend: False,
             get_cache_key=lambda *program: "jit_own",
@@ -72,6 +73,7 @@ class Jax:
             compilation_cache_dir=self.option,
             persistent_cache_min_compile_time_secs=SimpleNamespace(value=1),
             enable_compilation_cache=SimpleNamespace(value=True),
+            share_binary_between_hosts=self.jax_shares,
             config=SimpleNamespace(update=self.update),
         )
         lru_cache = SimpleNamespace(LRUCache=Cache)
@@ -233,3 +235,10 @@ def test_size_without_its_package_is_told(
     Sharing(link, {}, json.dumps(["auto", str(tmp_path), "/kept", 5]))
     assert said == [CannotLimit()]
     assert not jax.updated
+
+
+def test_programs_that_jax_shares_are_left_to_it(jax: Jax, tmp_path: Path) -> None:
+    jax.jax_shares.value = True
+    assert [Rank(jax, tmp_path, number).obtain("a") for number in range(2)] == [True, True]
+    jax.jax_shares.value = False
+    assert [Rank(jax, tmp_path, number).obtain("a") for number in range(2)] == [True, False]
