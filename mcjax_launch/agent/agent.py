@@ -115,7 +115,6 @@ class Agent:
         self._usage = UsageSampler(self._map_pids_to_ranks, self.link.send, gpus)
         self.leftovers = Leftovers(self.pids)
         self._leaving: supervisor.Leave | None = None
-        self._held: supervisor.SignalRanks | None = None  # until stacks have come
         self.timers: list[Timer] = []
         self._waiting: list[Wanted] = []  # ranks of a Start that waits
         self._acts = self._make_acts()
@@ -515,7 +514,6 @@ class Agent:
             importing = pid not in self.pids
             self.link.send(messages.Stacks(rank, pid, "", state=state, importing=importing))
         self.link.send(messages.StacksComplete())
-        self._ask_to_end()
 
     # --- effects ---
 
@@ -538,18 +536,14 @@ class Agent:
             elif isinstance(effect, supervisor.Kill):
                 self._kill()
             elif isinstance(effect, supervisor.SignalRanks):
-                self._held = effect
-                if self._stacks.deadline is None:
-                    self._ask_to_end()
+                # A rank that has ended does not say where it was.
+                self._stacks.call_after(self._ask_to_end, effect)
 
-    def _ask_to_end(self) -> None:
-        """Send the signal that asks ranks to end, once stacks that are asked for have come."""
-        effect, self._held = self._held, None
-        if effect is not None:
-            # Before their ranks end: some are found only through these.
-            strays = self._list_strays()
-            self._signal_ranks(effect.signum, effect.spare)
-            self._signal_each(strays, effect.signum)
+    def _ask_to_end(self, effect: supervisor.SignalRanks) -> None:
+        # Before their ranks end: some are found only through these.
+        strays = self._list_strays()
+        self._signal_ranks(effect.signum, effect.spare)
+        self._signal_each(strays, effect.signum)
 
     def _kill_rank(self, rank: int) -> None:
         """Send SIGKILL to a failed rank's processes."""

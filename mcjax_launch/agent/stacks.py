@@ -12,6 +12,9 @@ from .system import system
 TYPE_CHECKING = False  # as typing's own, without importing it: an agent's start is waited for
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
+    from typing import Any, TypeVar
+
+    T = TypeVar("T")
 
 _MOST_STACKS = 1 << 20
 # Seconds for an answer: a process may be stopped, wait for the disk, or hold Python's lock.
@@ -93,6 +96,7 @@ class StackDump:
         self._asked: Sequence[StackSource] = ()
         self._all_threads = False
         self._since: float | None = None
+        self._next: tuple[Callable[[Any], object], object] | None = None
 
     def begin(self, sources: Iterable[StackSource], now: float, *, all_threads: bool) -> None:
         """Ask processes for their stacks.
@@ -118,6 +122,16 @@ class StackDump:
         if (deadline := self.deadline) is not None and now >= deadline:
             self._since = None
             self._on_complete(self._make_messages())
+            if self._next is not None:
+                (call, argument), self._next = self._next, None
+                call(argument)
+
+    def call_after(self, call: Callable[[T], object], argument: T) -> None:
+        """Call a function, the last one only, when the dump is complete; now if there is none."""
+        if self._since is None:
+            call(argument)
+        else:
+            self._next = call, argument
 
     def find_silence(self, pid: int) -> str:
         """Return why a process has not answered; "" if unknown."""

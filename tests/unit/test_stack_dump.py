@@ -57,6 +57,17 @@ def test_dump_completes_when_all_have_answered() -> None:
     dumped.at(BEGAN + 9)  # is complete once
 
 
+def test_what_ends_processes_waits_until_they_have_answered() -> None:
+    first = process(0, "a", has_answered=False)
+    dumped, done = Dumped(first), list[str]()
+    dumped.dump.call_after(done.append, "TERM")
+    assert (dumped.at(BEGAN), done) == (None, [])
+    first.has_answered = True
+    assert (dumped.at(BEGAN), done) == ([Stacks(0, 70, "a")], ["TERM"])
+    dumped.dump.call_after(done.append, "INT")
+    assert done == ["TERM", "INT"]
+
+
 def test_dump_without_hooks_is_complete_at_once() -> None:
     assert Dumped().at(BEGAN) == []
 
