@@ -1,6 +1,6 @@
 """Checks that the launcher runs once in an allocation, and advice for shells outside one."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 from mcjax_launch.errors import LaunchError
 from mcjax_launch.machine.known_schedulers import Scheduler
@@ -46,7 +46,7 @@ def advise_outside(scheduler: Scheduler, environ: Mapping[str, str], slots: int 
         words to append to an error; "" if the scheduler has started this process.
 
     """
-    groups: Sequence[tuple[str, ...]] = scheduler.find_signs(environ)
+    groups = scheduler.find_signs(environ)
     if not groups or scheduler.is_above():
         return ""
     found = " and ".join(f"{name}={environ[name]}" for name in groups[0])

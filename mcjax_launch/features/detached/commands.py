@@ -33,7 +33,7 @@ _OUTPUT = frozenset({"show", "collapse", "timestamps", "no_prefix", "verbose"})
 Say = Callable[[str], object]
 
 
-def find_action(options: Options) -> str:
+def _find_action(options: Options) -> str:
     """Return the given option out of "attach", "jobs", "stop" and "wait"; "" for none."""
     return next((name for name in _ACTIONS if getattr(options, name) not in (None, False)), "")
 
@@ -52,7 +52,7 @@ def act(options: Options, given: Set[str], say: Say) -> int:
 
     """
     late = _check(options, given)
-    match find_action(options):
+    match _find_action(options):
         case "jobs":
             return list_jobs(as_json=options.json)
         case "stop":
@@ -66,7 +66,7 @@ def act(options: Options, given: Set[str], say: Say) -> int:
 
 def _check(options: Options, given: Set[str]) -> list[str]:
     """Refuse options without effect; return those on output, with which --attach works anyhow."""
-    name = find_action(options)
+    name = _find_action(options)
     if options.program:
         raise LaunchError(f"--{name} runs no PROGRAM: leave out {options.program[0]}, or --{name}")
     late = sorted(given & _OUTPUT) if name == "attach" else []
