@@ -124,7 +124,7 @@ def test_documented_output_is_what_is_printed(jobs: Jobs, tmp_path: Path, sessio
         if hangs:
             running.read_until(" wait in ")
             (tmp_path / "told").write_text("")
-        ended = running.finish(limit=100)
+        ended = running.finish(limit=250)
         documented.check(step, ended, tmp_path)
         preempted = re.search(r"--preempted-status (\d+)", step.command)
         otherwise = int(preempted[1]) if preempted else 0

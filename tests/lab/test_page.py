@@ -76,7 +76,7 @@ def browse(tmp_path: Path) -> Browse:
         outer.write_text(OUTER % ("".join(frames), json.dumps([view.script for view in views])))
         command = f"{CHROMIUM} --headless --no-sandbox --disable-gpu --disable-quic --no-first-run --disable-background-networking --disable-component-update --disable-sync --window-size=1400,900 --allow-file-access-from-files --enable-logging=stderr --virtual-time-budget=2000 --dump-dom".split()
         command += [f"--user-data-dir={folder / 'browser'}", outer.as_uri()]
-        shown = subprocess.run(command, capture_output=True, timeout=100)
+        shown = subprocess.run(command, capture_output=True, timeout=250)
         assert shown.returncode == 0, shown.stderr.decode()
         complaints = [line for line in shown.stderr.splitlines() if b"CONSOLE" in line]
         assert not complaints, complaints

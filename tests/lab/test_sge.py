@@ -39,7 +39,7 @@ class Cluster(Lab):
         self._env = [*self._enter, "env", *settings]
 
     def sge(self, *command: str) -> str:
-        done = subprocess.run([*self._env, *command], capture_output=True, text=True, timeout=90)
+        done = subprocess.run([*self._env, *command], capture_output=True, text=True, timeout=150)
         return done.stdout + done.stderr
 
     def submit(self, folder: Path, text: str, *options: str) -> str:

@@ -36,7 +36,7 @@ class Cluster(Lab):
         self.env = [*self._enter, "env", f"SLURM_CONF={self.folder}/slurm/slurm.conf"]
 
     def slurm(self, *command: str) -> str:
-        done = subprocess.run([*self.env, *command], capture_output=True, text=True, timeout=90)
+        done = subprocess.run([*self.env, *command], capture_output=True, text=True, timeout=150)
         return done.stdout + done.stderr
 
     def end(self) -> None:
@@ -291,5 +291,5 @@ def test_open_mpi_coordinates_are_taken_only_without_the_hook(jobs: Jobs) -> Non
     ours = [*mpirun, "-n", "1", *LAUNCHER, "-n", "2", *program]
     theirs = [*mpirun, "-n", "2", *LAUNCHER, "--no-hook", "--no-prefix", *program]
     for command in (ours, theirs):
-        done = subprocess.run(command, env=environ, capture_output=True, text=True, timeout=90)
+        done = subprocess.run(command, env=environ, capture_output=True, text=True, timeout=150)
         assert "process 1 of 2 with 2 devices" in done.stdout, done.stdout + done.stderr

@@ -142,12 +142,12 @@ def test_stop_ends_a_job() -> None:
         ready.set()
 
     with mcjax_launch.start("sh", "-c", WAITS, on_line=on_line) as job:
-        assert ready.wait(60)
+        assert ready.wait(150)
         assert not job.done
         with pytest.raises(TimeoutError):
             job.wait(0)
         job.stop()
-        result = job.wait(60)
+        result = job.wait(150)
     assert (result.exit_status, result.message) == (143, "stopped by SIGTERM")
     assert job.done and job.wait() is result
     job.stop()  # nothing happens
@@ -163,7 +163,7 @@ def test_kill_ends_a_job_at_once() -> None:
     ready = threading.Event()
     script = "trap '' TERM; echo ready; while :; do sleep 1; done"
     with mcjax_launch.start("sh", "-c", script, on_line=lambda line: ready.set()) as job:
-        assert ready.wait(60)
+        assert ready.wait(150)
         job.stop(now=True)
         assert job.wait(20).ranks[0].exit_status == 137
 
@@ -172,9 +172,9 @@ def test_signal_reaches_the_ranks() -> None:
     ready = threading.Event()
     script = "trap 'echo got; exit 0' USR1; echo ready; while :; do sleep 0.1; done"
     with mcjax_launch.start("sh", "-c", script, on_line=lambda line: ready.set()) as job:
-        assert ready.wait(60)
+        assert ready.wait(150)
         job.send_signal(signal.SIGUSR1)
-        assert job.wait(60).ranks[0].stdout == "ready\ngot\n"
+        assert job.wait(150).ranks[0].stdout == "ready\ngot\n"
 
 
 def test_exception_in_a_callback_ends_the_job() -> None:
@@ -332,7 +332,7 @@ child = os.fork()
 if child == 0:
     job.stop()
     try:
-        job.wait(60)
+        job.wait(150)
     except mcjax_launch.LaunchError as error:
         print(error)
     print(mcjax_launch.launch("sh", "-c", "exit 3").message, flush=True)
@@ -375,13 +375,13 @@ with open({str(tmp_path / "seen")!r}, "w") as file:
 def test_killed_launcher_raises_an_error() -> None:
     ready = threading.Event()
     with mcjax_launch.start("sh", "-c", WAITS, on_line=lambda line: ready.set()) as job:
-        assert ready.wait(60)
+        assert ready.wait(150)
         [launcher] = psutil.Process().children()
         launcher.kill()
         with pytest.raises(
             LaunchError, match=r"^mcjax-launch has ended: killed by SIGKILL$"
         ) as raised:
-            job.wait(60)
+            job.wait(150)
     assert raised.value.status == 137
 
 
@@ -444,16 +444,16 @@ for number in range(200):
 
     def on_line(line: Line) -> None:
         held.set()
-        hold.wait(60)
+        hold.wait(150)
 
     with mcjax_launch.start(tmp_path / "p.py", on_line=on_line, chdir=tmp_path) as job:
         try:
-            assert held.wait(60)
+            assert held.wait(150)
             eventually(lambda: is_still(written))
             assert 0 < int(written.read_text()) < 150
         finally:
             hold.set()
-        assert job.wait(60).ok
+        assert job.wait(150).ok
 
 
 def is_still(path: Path) -> bool:
@@ -477,9 +477,9 @@ def test_interrupting_user_is_told_of_working_keys_only(
     ready = threading.Event()
     script = "trap 'exit 0' INT; echo ready; while :; do sleep 0.1; done"
     with mcjax_launch.start("sh", "-c", script, echo=True, on_line=lambda line: ready.set()) as job:
-        assert ready.wait(60)
+        assert ready.wait(150)
         job.send_signal(signal.SIGINT)
-        assert job.wait(60).exit_status == 130
+        assert job.wait(150).exit_status == 130
     told = capsys.readouterr().err.splitlines()[0]
     assert (
         told

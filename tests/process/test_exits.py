@@ -254,7 +254,7 @@ def test_equal_failures_without_a_traceback_are_one(jobs: Jobs, tmp_path: Path, 
     make_stand_in(tmp_path)
     program, line, told = ALIKE[name]
     (tmp_path / "program.py").write_text(program)
-    words = ["-n", 3, "--grace", "0.2", tmp_path / "program.py"]
+    words = ["-n", 3, "--grace", "3", tmp_path / "program.py"]
     ended = jobs.run(*words, env={"PYTHONPATH": str(tmp_path)})
     printed = [shown[4:] for shown in ended.stderr.splitlines() if shown.startswith("[")]
     assert printed.count(line) == 1, ended.stderr

@@ -202,7 +202,7 @@ def test_b():
 
 
 def test_failed_test_is_named_if_a_later_test_hangs(run: Run, tmp_path: Path) -> None:
-    ended = run(HANGS, "--stall-timeout", "2", "-m", "pytest", *PLAIN, "test_it.py")
+    ended = run(HANGS, "--stall-timeout", "6", "-m", "pytest", *PLAIN, "test_it.py")
     assert ended.status == 124
     line = next(line for line in ended.report.splitlines() if "test_it.py::test_a" in line)
     assert line.startswith("rank 1 failed in test_it.py::test_a ")

@@ -96,7 +96,7 @@ except ChildProcessError:
 def test_programs_start_together_and_each_error_names_its_own() -> None:
     """The first can begin only when the last has been forked."""
     command = [sys.executable, "-c", TOGETHER]
-    done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60)
+    done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=150)
     lines = ["3", "2 no-such-command", "13 /etc/passwd", "2 /no/where", "4", "none left"]
     assert done.stdout.splitlines() == lines
 

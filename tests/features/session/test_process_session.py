@@ -541,9 +541,9 @@ def test_block_begins_only_with_ranks_that_are_ready() -> None:
 
 def test_idle_ranks_do_not_stall() -> None:
     """Also if only one of them has made the latest call."""
-    with session(processes=2, stall_timeout=0.5) as ranks:
+    with session(processes=2, stall_timeout=1.5) as ranks:
         assert ranks.exec("1", ranks=0) == [1]
-        time.sleep(2)
+        time.sleep(4)
         assert ranks.exec("1") == [1, 1]
         with pytest.raises(JobFailed, match="--stall-timeout: no rank has printed"):
             ranks.exec(SLEEPS)

@@ -25,7 +25,7 @@ PYTHON = (sys.executable, "-c")
 def run_with(jobs: Jobs, data: bytes, *args: object) -> tuple[int, list[str], str]:
     """Run the launcher with this on its standard input: its status, stdout's lines, and stderr."""
     running = jobs.start(*args, stdin=subprocess.PIPE)
-    out, err = running.process.communicate(data, timeout=60)
+    out, err = running.process.communicate(data, timeout=150)
     return running.process.returncode, sorted(out.decode().splitlines()), err.decode()
 
 
