@@ -134,7 +134,7 @@ class Agent:
             messages.Forward: self._forward,
             messages.Stop: self._stop,
             messages.RequestStacks: self._request_stacks,
-            messages.RequestUsage: lambda request: self._usage.sample(),
+            messages.RequestUsage: lambda request: self._usage.answer(),
             messages.Ping: lambda ping: None,
         }
 

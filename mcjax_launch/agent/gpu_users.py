@@ -1,4 +1,4 @@
-"""Readings of this host's GPUs, and the ranks and other processes that use each GPU."""
+"""Ranks and other processes that use this host's GPUs, by readings of `machine.nvml`."""
 
 from __future__ import annotations
 
@@ -11,28 +11,19 @@ from .system import system
 
 TYPE_CHECKING = False  # as typing's own, without importing it: an agent's start is waited for
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
     from typing import Any
 
     from .system.unix import HostProcess
 
 # Characters of a command to report.
 _LONGEST = 80
-
-
-def merge_readings(readings: list[list[dict[str, Any]]]) -> list[dict[str, Any]]:
-    """Return the last of several readings of all GPUs, with `busy` as the average of all."""
-    merged = []
-    for gpu in readings[-1]:
-        same = [each for reading in readings for each in reading if each["number"] == gpu["number"]]
-        known = [each["busy"] for each in same]
-        average = None if None in known else sum(known) / len(known)
-        merged.append({**gpu, "busy": average})
-    return merged
+# The kernel's number for the namespace of the pids that the driver knows.
+_FIRST_NAMESPACE = "pid:[4026531836]"
 
 
 def attribute_gpus(
-    readings: list[dict[str, Any]],
+    reading: list[dict[str, Any]],
     found: Mapping[int, HostProcess],
     ranks: Mapping[int, int],
     environs: Mapping[int, Mapping[str, str]],
@@ -42,7 +33,7 @@ def attribute_gpus(
     """Return what each GPU does, and for which ranks.
 
     Args:
-        readings: values of the GPUs, as `machine.nvml` prints them.
+        reading: values of the GPUs, as `machine.nvml` prints them.
         found: all processes of this host, by pid.
         ranks: rank of each rank's own process, by pid.
         environs: environment of each rank, which says which GPUs are its own.
@@ -50,45 +41,30 @@ def attribute_gpus(
             and none is a rank's, each GPU is taken to work for the ranks that own it.
 
     """
-    users = [
+    users: list[list[tuple[int | None, int, int | None]]] = [
         [(find_rank(found.get(pid), found, ranks), pid, mib) for pid, mib in gpu["processes"]]
-        for gpu in readings
+        for gpu in reading
     ]
-    if not sees_all and not any(user[0] is not None for on_gpu in users for user in on_gpu):
-        own = {
-            rank: gpus.select_own_gpus(environ, [gpu["uuid"] for gpu in readings])
-            for rank, environ in environs.items()
-            if rank in ranks.values()
-        }
-        return tuple(
-            _make_use(gpu, [(rank, 0, None) for rank in own if n in own[rank]], [])
-            for n, gpu in enumerate(readings)
-        )
-    return tuple(
-        _make_use(
-            gpu,
-            [user for user in on_gpu if user[0] is not None],
-            [user for user in on_gpu if user[0] is None],
-        )
-        for gpu, on_gpu in zip(readings, users)
-    )
+    if not sees_all and all(rank is None for on_gpu in users for rank, _, _ in on_gpu):
+        uuids = [gpu["uuid"] for gpu in reading]
+        own = {rank: gpus.select_own_gpus(environs.get(rank, {}), uuids) for rank in ranks.values()}
+        users = [[(rank, 0, None) for rank in own if n in own[rank]] for n in range(len(reading))]
+    return tuple(map(_make_use, reading, users))
 
 
-def _make_use(gpu: dict[str, Any], users: list[Any], others: list[Any]) -> GpuUse:
-    """Return a GPU's values, with the memory of each rank."""
+def _make_use(gpu: dict[str, Any], users: Iterable[tuple[int | None, int, int | None]]) -> GpuUse:
+    """Return a GPU's values, with the memory of each rank; other processes are described."""
     mib_by_rank: dict[int, int | None] = {}
-    for rank, _, mib in users:
-        before = mib_by_rank.get(rank)
-        mib_by_rank[rank] = before if mib is None else (before or 0) + mib
-    return GpuUse(
-        gpu["number"],
-        gpu["name"],
-        gpu["used_mib"],
-        gpu["total_mib"],
-        gpu["busy"],
-        tuple(RankOnGpu(rank, mib) for rank, mib in mib_by_rank.items()),
-        tuple(_describe_other(pid, mib) for _, pid, mib in others),
-    )
+    others = []
+    for rank, pid, mib in users:
+        if rank is None:
+            others.append(_describe_other(pid, mib))
+        else:
+            before = mib_by_rank.get(rank)
+            mib_by_rank[rank] = before if mib is None else (before or 0) + mib
+    on_gpu = tuple(RankOnGpu(rank, mib) for rank, mib in mib_by_rank.items())
+    told = {name: value for name, value in gpu.items() if name not in ("uuid", "processes")}
+    return GpuUse(**told, ranks=on_gpu, others=tuple(others))
 
 
 def _describe_other(pid: int, mib: int | None) -> str:
@@ -97,10 +73,6 @@ def _describe_other(pid: int, mib: int | None) -> str:
     command = " ".join(map(os.path.basename, words))[:_LONGEST]
     holds = "" if mib is None else f" {mib} MiB"
     return f"pid {pid}{f' ({command})' if command else ''}{holds}"
-
-
-# The kernel's number for the namespace of the pids that the driver knows.
-_FIRST_NAMESPACE = "pid:[4026531836]"
 
 
 def sees_all_pids() -> bool:

@@ -13,7 +13,7 @@ from .system import system
 
 TYPE_CHECKING = False  # as typing's own, without importing it: an agent's start is waited for
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
     from typing import Any
 
     from ..machine.loop import Loop
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 _EVERY_S, _STALE_S = 1.0, 5.0
 # Files of NVIDIA's driver, the second in Linux on Windows (WSL).
 _NVIDIA = ("/dev/nvidiactl", "/dev/dxg")
-_MOST_BYTES, _MOST_READINGS = 1 << 20, 60
+_MOST_BYTES = 1 << 20
 
 
 class GpuWatch:
@@ -39,6 +39,7 @@ class GpuWatch:
     Attributes:
         environs: environment of each rank.
         pid: pid of the process, or of the last one; 0 before the first.
+        when_read: called once, after the next reading; None for nothing.
 
     """
 
@@ -51,8 +52,9 @@ class GpuWatch:
         self._out = -1
         self._text = b""
         self._read_at = 0.0
-        self._since: list[list[dict[str, Any]]] = []  # all readings since the last report
+        self._reading: list[dict[str, Any]] = []
         self.pid = 0
+        self.when_read: Callable[[], None] | None = None
 
     def begin(self) -> None:
         """Start the process, unless it runs, or no rank uses a GPU of NVIDIA's."""
@@ -87,16 +89,19 @@ class GpuWatch:
         *lines, self._text = (self._text + data)[-_MOST_BYTES:].split(b"\n")
         for line in lines:
             try:
-                found: Any = from_json(line.decode("utf-8", "replace"))
+                reading: Any = from_json(line.decode("utf-8", "replace"))
             except Malformed:
                 continue
-            self._since = [*self._since[-_MOST_READINGS:], found]
+            self._reading = reading
             self._read_at = time.monotonic()
+            call, self.when_read = self.when_read, None
+            if call is not None:
+                call()
 
     def collect(
         self, found: Mapping[int, HostProcess], ranks: Mapping[int, int]
     ) -> tuple[GpuUse, ...]:
-        """Return what each GPU has done since the last call, and for which ranks; () if unknown.
+        """Return what each GPU does, and for which ranks; () if unknown.
 
         Args:
             found: all processes of this host, by pid.
@@ -107,7 +112,7 @@ class GpuWatch:
             return ()
         from . import gpu_users  # few hosts need it
 
-        readings = gpu_users.merge_readings(self._since)
-        self._since = self._since[-1:]
         sees_all = gpu_users.sees_all_pids()
-        return gpu_users.attribute_gpus(readings, found, ranks, self.environs, sees_all=sees_all)
+        return gpu_users.attribute_gpus(
+            self._reading, found, ranks, self.environs, sees_all=sees_all
+        )

@@ -76,6 +76,11 @@ class UsageSampler:
         self.sample()
         self.deadline = time.monotonic() + self._every_s
 
+    def answer(self) -> None:
+        """Take a sample now, and another with the GPUs' next reading."""
+        self.sample()
+        self.gpus.when_read = self.sample
+
     def sample(self) -> None:
         """Take a sample now and pass it to `on_usage`; have the GPUs read from now on."""
         found, ranks = {each.pid: each for each in system.list_processes()}, self._ranks()

@@ -564,12 +564,12 @@ def format_device_name(platform: str) -> str:
 
 @after(Backend, Compiling, ImportedJax)
 def shared_gpus(view: View) -> Iterator[Finding]:
-    """Find hosts whose ranks use the same GPUs."""
+    """Find hosts whose ranks use GPUs that are not shared out."""
     hosts: set[str] = set()
     for run in view.runs:
         backend, line = run.membership.backend, run.share.shared_gpus
         platform = backend.platform if backend is not None else run.compilations.platform
-        if line and platform not in ("", _CPU) and run.host not in hosts:
+        if line and platform in _GPUS and run.host not in hosts:
             hosts.add(run.host)
             yield Finding(f"host {run.host}: {line}")
 

@@ -123,7 +123,7 @@ def _describe_gpus(job: Job, plan: Plan) -> Iterator[str]:
     if isinstance(job.gpus_per_process, int):
         return
     yield from devices.describe_gpus(plan.gpus)
-    yield from (share.shared for share in plan.gpus.values() if share.shared)
+    yield from (share.shared for share in plan.gpus.values() if share.words and share.shared)
     remote = any(not host.is_local for host in plan.hosts)
     if remote and _shares_equally(job) and len(plan.ranks) > len(plan.hosts):
         yield "GPUs: the ranks of a host share its own equally, by JAX_LOCAL_DEVICE_IDS"

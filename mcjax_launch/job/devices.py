@@ -22,6 +22,8 @@ _VISIBLE = (
     *("CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES"),
     *("ZE_AFFINITY_MASK", "ONEAPI_DEVICE_SELECTOR"),
 )
+# AMD's and Intel's GPUs are not looked for.
+_NAME_THEM = "name AMD's or Intel's GPUs, as in -x HIP_VISIBLE_DEVICES=0,1"
 
 
 class GpuShares(Value):
@@ -31,7 +33,7 @@ class GpuShares(Value):
         of_ranks: the GPU ids of each rank, as in JAX_LOCAL_DEVICE_IDS; empty if none are assigned.
         mig: the MIG device of each rank, for CUDA_VISIBLE_DEVICES; empty if there are none.
         words: description of the shares, and of how the GPUs were counted; "" if there are none.
-        shared: message to print if ranks use the same GPUs; "" if each has its own.
+        shared: message to print if ranks use GPUs; "" if each has its own.
         memory: part of a GPU's memory for each of the ranks that share it; "" to leave it to JAX.
 
     """
@@ -106,7 +108,7 @@ def share_out(job: Job, ranks: int, found: VisibleGpus) -> GpuShares:
         if not found.count:
             raise LaunchError(
                 f"this host has no GPU that its ranks could use{where}; leave out "
-                "--gpus-per-process, or use -d K for CPU devices"
+                f"--gpus-per-process, use -d K for CPU devices, or {_NAME_THEM}"
             )
         cure = "lower -n" if found.count < ranks else "lower -n or --gpus-per-process"
         raise LaunchError(
@@ -124,10 +126,12 @@ def _find_users_variable(env: Mapping[str, str]) -> str:
 
 
 def _share_equally(job: Job, ranks: int, found: VisibleGpus) -> GpuShares:
+    if not found.counted:
+        return GpuShares(
+            shared=f"which GPUs it has is not known, so none is assigned: {_NAME_THEM}"
+        )
     if not found.count:
-        return GpuShares(words=f"none ({found.counted})" if found.counted else "")
-    if ranks == 1:
-        return GpuShares()
+        return GpuShares(words=f"none ({found.counted})")
     if found.mig and ranks <= found.count:
         return _assign_gpus(ranks, 1, found)
     if found.count % ranks:

@@ -85,7 +85,7 @@ class RankGpus(Changing):
                 "rank_mib": mine.mib,
                 "used_mib": gpu.used_mib,
                 "limit_mib": gpu.total_mib,
-                "busy_percent": None if gpu.busy is None else round(gpu.busy, 1),
+                "busy_percent": gpu.busy,
             }
             for gpu, mine in self.latest
         ]

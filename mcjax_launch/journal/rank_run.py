@@ -303,8 +303,7 @@ class RankShare(Changing):
         gpus: GPUs assigned to the rank, as JAX_LOCAL_DEVICE_IDS; "" if it may use all.
         cores: cores that the rank is bound to, such as `0-15,128-143`; "" if it may use all.
         asked: devices that an option asks for; None if no option does.
-        shared_gpus: message to print if the rank uses a GPU, which others use too; "" if each rank
-            has its own.
+        shared_gpus: message to print if the rank uses a GPU; "" if each rank has its own.
 
     """
 

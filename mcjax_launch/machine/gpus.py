@@ -1,7 +1,8 @@
 """Lookup of the GPUs that a program started on this machine would see.
 
-Where possible this needs none of the vendors' software: `nvidia-smi` starts the driver on each GPU
-(which takes seconds without persistence mode), and fails altogether if a GPU is lost.
+NVIDIA's are found by files of the driver, where possible: `nvidia-smi` starts the driver on each
+GPU (which takes seconds without persistence mode), and fails altogether if a GPU is lost. AMD's and
+Intel's are those that variables name.
 
 CUDA's order is assumed to be that of the PCI bus, which is right for GPUs of the same model.
 
@@ -64,10 +65,7 @@ def find_visible_gpus(environ: Mapping[str, str], root: str = "/") -> VisibleGpu
         return VisibleGpus(counted="JAX_PLATFORMS=cpu")
     is_amd = _CUDA not in environ and (_HIP in environ or _ROCR in environ)
     found = VisibleGpus() if is_amd else _find_visible_nvidia(environ, root)
-    if not found.counted:
-        found = _find_visible_amd(environ, root)
-    if not found.counted:
-        found = _find_visible_intel(environ, root)
+    found = found if found.counted else _find_named(environ)
     found = _select_for_jax(found, environ)
     return found.copy_with(memory_set=True) if _sets_memory(environ) else found
 
@@ -81,14 +79,12 @@ def _sets_memory(environ: Mapping[str, str]) -> bool:
 
 
 def find_hiding_setting(environ: Mapping[str, str], root: str = "/") -> str:
-    """Return the setting that hides all GPUs of this machine, as `CUDA_VISIBLE_DEVICES=-1`.
+    """Return the setting that hides all of NVIDIA's GPUs here, as `CUDA_VISIBLE_DEVICES=-1`.
 
-    It is "" if there is no GPU, or no such setting. For the arguments see `find_visible_gpus`.
+    It is "" if there is no such GPU, or no such setting. For the arguments see `find_visible_gpus`.
     """
-    if _list_nvidia_devices(root)[0] or os.path.exists(os.path.join(root, "dev/dxg")):
-        found = _find_visible_nvidia(environ, root) if _CUDA in environ else VisibleGpus()
-    else:
-        found = _find_visible_amd(environ, root) if _list_amd_buses(root) else VisibleGpus()
+    is_set = _CUDA in environ and (bool(_list_nvidia_devices(root)[0]) or _is_wsl(root))
+    found = _find_visible_nvidia(environ, root) if is_set else VisibleGpus()
     return "" if found.count else found.counted
 
 
@@ -136,8 +132,7 @@ def _find_visible_nvidia(environ: Mapping[str, str], root: str) -> VisibleGpus:
         near = _find_nvidia_cores(_find_named_gpus(entries, there), environ, root)
         near = near if len(near) == len(entries) else ()
         return VisibleGpus(tuple(range(len(entries))), mig, _format_setting(_CUDA, value), near)
-    # In WSL, Linux on Windows, all GPUs share one device file.
-    if not there and os.path.exists(os.path.join(root, "dev/dxg")):
+    if not there and _is_wsl(root):
         lines = _list_nvidia_smi_lines("GPU ")
         return VisibleGpus(tuple(range(len(lines))), counted="nvidia-smi -L")
     if there and _has_mig(root):
@@ -145,6 +140,11 @@ def _find_visible_nvidia(environ: Mapping[str, str], root: str) -> VisibleGpus:
         return VisibleGpus(tuple(range(len(mig))), mig, "nvidia-smi -L")
     near = _find_nvidia_cores(there, environ, root)
     return VisibleGpus(tuple(range(len(there))), counted=counted if there else "", near=near)
+
+
+def _is_wsl(root: str) -> bool:
+    """Return whether this is Linux on Windows with GPUs, which all share one device file."""
+    return os.path.exists(os.path.join(root, "dev/dxg"))
 
 
 def _list_nvidia_devices(root: str) -> tuple[list[Gpu], str]:
@@ -191,7 +191,9 @@ def _find_nvidia_cores(
     models = {gpu.model for gpu in there if gpu.model}
     if len(models) > 1 and environ.get("CUDA_DEVICE_ORDER") != "PCI_BUS_ID":
         return ()
-    return _read_near_cores([gpu.bus for gpu in there], root)
+    folder = os.path.join(root, _PCI)
+    lists = [read_system_text(os.path.join(folder, gpu.bus, "local_cpulist")) for gpu in there]
+    return tuple(lists) if all(map(_CORES.fullmatch, lists)) else ()
 
 
 def _may_open(root: str, name: str) -> bool:
@@ -247,81 +249,21 @@ def _run_nvidia_smi() -> str:
     return ""
 
 
-# --- AMD ---
+# --- AMD and Intel ---
 
 
-def _find_visible_amd(environ: Mapping[str, str], root: str) -> VisibleGpus:
-    there = _list_amd_buses(root)
-    counted = "/sys/class/kfd" if there else ""
-    for names in ((_ROCR,), (_HIP, _CUDA)):  # the second renumbers what the first leaves
-        name = next((name for name in names if name in environ), None)
-        if name is not None:
-            entries = _parse_device_list(environ[name], len(there) or None)
-            numbers = [int(entry) for entry in entries if there and entry.isdecimal()]
-            there = [there[number] for number in numbers] or [""] * len(entries)
+def _find_named(environ: Mapping[str, str]) -> VisibleGpus:
+    """Return the GPUs that AMD's variables name, or Intel's."""
+    count, counted = None, ""
+    for name in (_ROCR, _HIP):  # the second renumbers what the first leaves
+        if name in environ:
+            count = len(_parse_device_list(environ[name], count))
             counted = _format_setting(name, environ[name])
-            if not there:
-                break
-    return VisibleGpus(
-        tuple(range(len(there))), counted=counted, near=_read_near_cores(there, root)
-    )
-
-
-def _list_amd_buses(root: str) -> list[str]:
-    """Return the PCI address of each AMD GPU that this user may open, in the driver's order."""
-    folder = os.path.join(root, "sys/class/kfd/kfd/topology/nodes")
-    found = []
-    for node in sorted(list_names(folder), key=lambda name: (len(name), name)):
-        text = read_system_text(os.path.join(folder, node, "properties"))
-        properties = dict(line.split(" ", 1) for line in text.splitlines() if " " in line)
-        minor = properties.get("drm_render_minor", "0")
-        is_gpu = properties.get("simd_count", "0") != "0"
-        if is_gpu and (minor == "0" or _may_open(root, f"dri/renderD{minor}")):
-            found.append(_format_amd_bus(properties))
-    return found
-
-
-def _format_amd_bus(properties: Mapping[str, str]) -> str:
-    domain, location = properties.get("domain", "0"), properties.get("location_id", "")
-    if not (domain.isdecimal() and location.isdecimal()):
-        return ""
-    bus, slot = divmod(int(location), 1 << 8)
-    return f"{int(domain):04x}:{bus & 0xFF:02x}:{slot >> 3:02x}.{slot & 7}"
-
-
-# --- Intel: written from documentation, not tried on such a GPU ---
-
-
-def _find_visible_intel(environ: Mapping[str, str], root: str) -> VisibleGpus:
-    """Return Intel's data centre GPUs; JAX's plugin does not use the GPU of a laptop's display.
-
-    Each tile counts as a device, unless ZE_FLAT_DEVICE_HIERARCHY asks for whole cards.
-    """
-    devices = os.path.join(root, _PCI)
-    buses: list[str] = []
-    for bus in list_names(devices):
-        kind = [read_system_text(os.path.join(devices, bus, name)) for name in ("vendor", "class")]
-        drm = os.path.join(devices, bus, "drm")
-        nodes = [name for name in list_names(drm) if name.startswith("renderD")]
-        if kind == ["0x8086", "0x038000"] and all(_may_open(root, f"dri/{node}") for node in nodes):
-            whole = environ.get("ZE_FLAT_DEVICE_HIERARCHY") == "COMPOSITE"
-            buses += [bus] * (1 if whole else _count_tiles(os.path.join(devices, bus), drm))
-    if _LEVEL_ZERO in environ:
+    if count is None and _LEVEL_ZERO in environ:  # its entries may be tiles: 0.0,0.1
         value = environ[_LEVEL_ZERO]
-        named = {entry.strip() for entry in value.split(",") if entry.strip()}
-        return VisibleGpus(tuple(range(len(named))), counted=_format_setting(_LEVEL_ZERO, value))
-    counted = f"/{_PCI}" if buses else ""
-    return VisibleGpus(
-        tuple(range(len(buses))), counted=counted, near=_read_near_cores(buses, root)
-    )
-
-
-def _count_tiles(device: str, drm: str) -> int:
-    """Return the number of tiles of an Intel card, from files of the drivers xe and i915."""
-    of_xe = [name for name in list_names(device) if name.startswith("tile")]
-    cards = [name for name in list_names(drm) if name.startswith("card")]
-    of_i915 = [name for card in cards for name in list_names(os.path.join(drm, card, "gt"))]
-    return max(len(of_xe), len(of_i915), 1)
+        count = len({entry.strip() for entry in value.split(",") if entry.strip()})
+        counted = _format_setting(_LEVEL_ZERO, value)
+    return VisibleGpus(tuple(range(count or 0)), counted=counted)
 
 
 # --- lists of devices ---
@@ -355,13 +297,3 @@ def _parse_device_list(value: str, most: int | None) -> Sequence[str]:
 def _format_setting(name: str, value: str) -> str:
     shown = value if len(value) <= _LONGEST else value[: _LONGEST - 3] + "..."
     return f"{name}={shown!r}" if not shown or shown != shown.strip() else f"{name}={shown}"
-
-
-# --- files ---
-
-
-def _read_near_cores(buses: Sequence[str], root: str) -> tuple[str, ...]:
-    """Return the CPU cores next to each device, such as `0-15`; () if any are unknown."""
-    folder = os.path.join(root, _PCI)
-    lists = [bus and read_system_text(os.path.join(folder, bus, "local_cpulist")) for bus in buses]
-    return tuple(lists) if all(map(_CORES.fullmatch, lists)) else ()

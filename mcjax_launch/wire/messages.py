@@ -256,7 +256,7 @@ class RequestStacks(ToAgent):
 
 
 class RequestUsage(ToAgent):
-    """Request for the processor time and memory that ranks use: answered by Usage."""
+    """Request for what ranks use: answered by Usage, at once and when the GPUs are read next."""
 
 
 class Ping(ToAgent, ToLauncher):
@@ -486,13 +486,13 @@ class RankOnGpu(Nested):
 
 
 class GpuUse(Nested):
-    """A GPU of a host, and its use since the last report; None for what its driver does not tell.
+    """A GPU of a host, and its use; None for what its driver does not tell.
 
     Args:
         number: number of the GPU, in the order of the PCI bus.
         name: model of the GPU.
         used_mib, total_mib: memory in use by all processes, and memory of the GPU.
-        busy: percentage of the time in which programs ran on it; the average.
+        busy: percentage of the time in which programs ran on it.
         ranks: the ranks that use it.
         others: descriptions of processes of no rank that use it.
 
@@ -502,7 +502,7 @@ class GpuUse(Nested):
     name: str
     used_mib: int
     total_mib: int
-    busy: float | None = None
+    busy: int | None = None
     ranks: tuple[RankOnGpu, ...] = ()
     others: tuple[str, ...] = ()
 

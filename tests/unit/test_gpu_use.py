@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from records import run_of
 
-from mcjax_launch.agent.gpu_users import attribute_gpus, merge_readings
+from mcjax_launch.agent.gpu_users import attribute_gpus
 from mcjax_launch.agent.system import system
 from mcjax_launch.agent.system.unix import HostProcess
 from mcjax_launch.explain.rules import memory_taken
@@ -18,7 +18,7 @@ from mcjax_launch.machine.gpus import select_own_gpus
 from mcjax_launch.wire.messages import Exited, GpuUse, RankOnGpu, RankUsage, Usage
 
 
-def use(number: int, busy: float | None, *ranks: int) -> GpuUse:
+def use(number: int, busy: int | None, *ranks: int) -> GpuUse:
     return GpuUse(number, "H100", 1024, 81559, busy, tuple(RankOnGpu(rank, 520) for rank in ranks))
 
 
@@ -152,10 +152,3 @@ def test_gpu_of_a_container_belongs_to_the_rank_that_owns_it() -> None:
 )
 def test_own_gpus_follow_from_the_environment(environ: dict[str, str], own: list[int]) -> None:
     assert select_own_gpus(environ, ["GPU-a", "GPU-b", "GPU-c"]) == own
-
-
-def test_readings_are_merged_so_that_no_short_work_is_missed() -> None:
-    [merged] = merge_readings([[reading(busy=80)], [], [reading(busy=0, used_mib=77)]])
-    assert (merged["busy"], merged["used_mib"]) == (40, 77)
-    [unknown] = merge_readings([[reading(busy=80)], [reading(busy=None)]])
-    assert unknown["busy"] is None

@@ -125,97 +125,50 @@ def test_mig_devices_are_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     assert find_visible_gpus(environ, str(tmp_path)).mig == ("MIG-aa-1",)
 
 
-def amd(root: Path, *minors: int) -> None:
-    """A processor and GPUs, as the kernel's driver lists them."""
-    nodes = root / "sys/class/kfd/kfd/topology/nodes"
-    write(nodes / "0/properties", "cpu_cores_count 64\nsimd_count 0\ndrm_render_minor 0\n")
-    for number, minor in enumerate(minors, 1):
-        text = f"cpu_cores_count 0\nsimd_count 304\ndrm_render_minor {minor}\n"
-        write(nodes / f"{number}/properties", text)
-        write(root / f"dev/dri/renderD{minor}", "")
-
-
-def intel(root: Path, kind: str, *tiles: str) -> None:
-    """A card of Intel's with these tiles, as the kernel's driver lists them."""
-    bus = f"0000:{len(list(root.glob('sys/bus/pci/devices/*'))):02x}:00.0"
-    folder = root / "sys/bus/pci/devices" / bus
-    for name, text in {"vendor": "0x8086", "class": kind, "local_cpulist": "0-7"}.items():
-        write(folder / name, f"{text}\n")
-    write(folder / "drm/renderD128/dev", "")
-    for tile in tiles:
-        write(folder / tile / "id", "")
-    write(root / "dev/dri/renderD128", "")
-
-
 @pytest.mark.parametrize(
     ("environ", "count", "counted"),
     [
-        ({}, 3, "/sys/bus/pci/devices"),
-        ({"ZE_FLAT_DEVICE_HIERARCHY": "COMPOSITE"}, 2, "/sys/bus/pci/devices"),
-        ({"ZE_AFFINITY_MASK": "0,2"}, 2, "ZE_AFFINITY_MASK=0,2"),
-    ],
-)
-def test_gpus_of_intel_are_found(
-    environ: dict[str, str], count: int, counted: str, tmp_path: Path
-) -> None:
-    """Their tiles; a display is none."""
-    intel(tmp_path, "0x030000")
-    assert find_visible_gpus({}, str(tmp_path)) == VisibleGpus()
-    intel(tmp_path, "0x038000", "drm/card1/gt/gt0", "drm/card1/gt/gt1")
-    intel(tmp_path, "0x038000", "tile0")
-    found = find_visible_gpus(environ, str(tmp_path))
-    assert (found.ids, found.counted) == (tuple(range(count)), counted)
-    nvidia(tmp_path, 0)
-    assert find_visible_gpus({}, str(tmp_path)).counted == PROC
-
-
-BOTH = {"ROCR_VISIBLE_DEVICES": "GPU-a,GPU-b", "HIP_VISIBLE_DEVICES": "0,1,2"}
-
-
-@pytest.mark.parametrize(
-    ("environ", "count", "counted"),
-    [
-        ({}, 4, "/sys/class/kfd"),
         ({"ROCR_VISIBLE_DEVICES": "1,2,3"}, 3, "ROCR_VISIBLE_DEVICES=1,2,3"),
         ({"HIP_VISIBLE_DEVICES": "0,1"}, 2, "HIP_VISIBLE_DEVICES=0,1"),
-        ({"CUDA_VISIBLE_DEVICES": "3"}, 1, "CUDA_VISIBLE_DEVICES=3"),
-        (BOTH, 2, "HIP_VISIBLE_DEVICES=0,1,2"),
+        (
+            {"ROCR_VISIBLE_DEVICES": "GPU-a,GPU-b", "HIP_VISIBLE_DEVICES": "0,1,2"},
+            *(2, "HIP_VISIBLE_DEVICES=0,1,2"),
+        ),
         ({"ROCR_VISIBLE_DEVICES": ""}, 0, "ROCR_VISIBLE_DEVICES=''"),
+        ({"ZE_AFFINITY_MASK": "0.0,0.1,1"}, 3, "ZE_AFFINITY_MASK=0.0,0.1,1"),
+        ({"ZE_AFFINITY_MASK": ""}, 0, "ZE_AFFINITY_MASK=''"),
     ],
 )
-def test_gpus_of_amd_are_found(
+def test_gpus_of_amd_and_intel_are_those_that_variables_name(
     environ: dict[str, str], count: int, counted: str, tmp_path: Path
 ) -> None:
-    amd(tmp_path, 128, 129, 130, 131)
     found = find_visible_gpus(environ, str(tmp_path))
-    assert (found.count, found.counted) == (count, counted)
+    assert (found.ids, found.counted) == (tuple(range(count)), counted)
 
 
-def test_absent_amd_device_is_not_counted(tmp_path: Path) -> None:
-    amd(tmp_path, 128, 129)
-    (tmp_path / "dev/dri/renderD129").unlink()
-    assert find_visible_gpus({}, str(tmp_path)).count == 1
+def test_own_variable_says_whose_gpus_are_meant(tmp_path: Path) -> None:
+    nvidia(tmp_path, 0, 1)
+    named = {"HIP_VISIBLE_DEVICES": "0", "ZE_AFFINITY_MASK": "0"}
+    assert find_visible_gpus(named, str(tmp_path)).counted == "HIP_VISIBLE_DEVICES=0"
+    assert find_visible_gpus({**named, CUDA: "1"}, str(tmp_path)).counted == f"{CUDA}=1"
+    assert find_visible_gpus({"ZE_AFFINITY_MASK": "0"}, str(tmp_path)).counted == PROC
 
 
 @pytest.mark.parametrize(
-    ("environ", "of_nvidia", "of_amd"),
+    ("environ", "hiding"),
     [
-        ({CUDA: ""}, "CUDA_VISIBLE_DEVICES=''", "CUDA_VISIBLE_DEVICES=''"),
-        ({CUDA: "-1"}, "CUDA_VISIBLE_DEVICES=-1", "CUDA_VISIBLE_DEVICES=-1"),
-        ({CUDA: "7"}, "CUDA_VISIBLE_DEVICES=7", "CUDA_VISIBLE_DEVICES=7"),
-        ({"HIP_VISIBLE_DEVICES": ""}, "", "HIP_VISIBLE_DEVICES=''"),
-        ({"ROCR_VISIBLE_DEVICES": "", CUDA: "0"}, "", "ROCR_VISIBLE_DEVICES=''"),
-        *[({CUDA: "1"}, "", ""), ({IDS: "9"}, "", ""), ({}, "", "")],
+        ({CUDA: ""}, "CUDA_VISIBLE_DEVICES=''"),
+        ({CUDA: "-1"}, "CUDA_VISIBLE_DEVICES=-1"),
+        ({CUDA: "7"}, "CUDA_VISIBLE_DEVICES=7"),
+        *[({CUDA: "1"}, ""), ({IDS: "9"}, ""), ({}, ""), ({"HIP_VISIBLE_DEVICES": ""}, "")],
     ],
 )
 def test_setting_that_hides_all_gpus_is_found(
-    environ: dict[str, str], of_nvidia: str, of_amd: str, tmp_path: Path
+    environ: dict[str, str], hiding: str, tmp_path: Path
 ) -> None:
     nvidia(tmp_path / "nvidia", 0, 1)
-    amd(tmp_path / "amd", 128, 129)
-    roots = ("nvidia", "amd", "none")
-    found = [find_hiding_setting(environ, str(tmp_path / root)) for root in roots]
-    assert found == [of_nvidia, of_amd, ""]
+    found = [find_hiding_setting(environ, str(tmp_path / root)) for root in ("nvidia", "none")]
+    assert found == [hiding, ""]
 
 
 # --- sharing ---
@@ -229,6 +182,14 @@ def test_gpus_are_shared_equally() -> None:
     assert share_out(JOB, 8, gpus(8)).of_ranks == tuple((number,) for number in range(8))
     assert share_out(JOB, 4, gpus(8)).of_ranks == ((0, 1), (2, 3), (4, 5), (6, 7))
     assert share_out(JOB, 1, gpus(8)).of_ranks == share_out(JOB, 2, gpus(0)).of_ranks == ()
+
+
+def test_gpus_that_nothing_names_are_not_assigned() -> None:
+    share = share_out(JOB, 2, VisibleGpus())
+    assert (share.of_ranks, share.memory, share.words) == ((), "", "")
+    assert "is not known, so none is assigned: name AMD's or Intel's GPUs, as in" in share.shared
+    with pytest.raises(LaunchError, match=r"or name AMD's .*HIP_VISIBLE_DEVICES=0,1"):
+        share_out(JOB.copy_with(gpus_per_process=1), 2, VisibleGpus())
 
 
 @pytest.mark.parametrize(
