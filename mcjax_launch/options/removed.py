@@ -1,4 +1,4 @@
-"""Options that no longer exist, and what replaces each."""
+"""Options of the last release that no longer exist, and what replaces each."""
 
 from __future__ import annotations
 
@@ -12,15 +12,11 @@ _REPLACED_BY = {
         "each with --num-hosts",
     ),
     "black_box": "use --report FILE: the record has the stacks and the kernel's log",
-    "coordinator=ssh": "open a port of rank 0's host, or forward one with ssh -R, and give "
-    "HOST:PORT",
-    "github": "annotations appear by themselves if GITHUB_ACTIONS=true",
     **dict.fromkeys(
         [f"emit={kind}" for kind in ("pbs", "lsf", "sge", "flux")],
         "write the script yourself, with mcjax-launch in it: in PBS, LSF and Grid Engine it takes "
         "the hosts from the job's file",
     ),
-    "profile_after": "use --profile DIR@30s",
     "debugpy": "mcjax-launch -m debugpy --listen 'localhost:567{process_id}' --wait-for-client "
     "train.py",
     "nice": "--wrap 'nice -n 10'",

@@ -99,12 +99,7 @@ WRONG = {
     "--wrap 0: a.py": "--wrap: '0:' names no command: write 'strace -f' or '0:gdb -ex run --args'",
     "--wrap 'env a.py": """--wrap: "'env": no closing quotation""",
     "--profile x --no-hook a.py": "--profile cannot be combined with --no-hook",
-    "--profile-after 3s a.py": "--profile-after was removed: use --profile DIR@30s",
     "--via blaunch a.py": "--via: 'blaunch' was removed: hosts are reached by ssh, the default; where that is not allowed, start a launcher on each with --num-hosts",
-    "--coordinator ssh a.py": "--coordinator: 'ssh' was removed: open a port of rank 0's host, or "
-    "forward one with ssh -R, and give HOST:PORT",
-    "--github=never a.py": "--github was removed: annotations appear by themselves if "
-    "GITHUB_ACTIONS=true",
     "-x A-B=1 true": "-x A-B=...: 'A-B' is not a valid variable name",
     "--debugpy 5678 a.py": "--debugpy was removed: mcjax-launch -m debugpy --listen "
     "'localhost:567{process_id}' --wait-for-client train.py",
@@ -175,7 +170,7 @@ def test_unknown_variable_is_warned_of(
     assert capfd.readouterr().err == (line if VARIABLES[variable] else "")
 
 
-@pytest.mark.parametrize("name", ["github", "profile-after"])
+@pytest.mark.parametrize("name", ["rehearse", "black-box"])
 def test_variable_of_a_removed_option_is_refused(
     name: str, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
