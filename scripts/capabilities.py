@@ -95,7 +95,6 @@ CAPABILITIES = (
             "transport/staging.py",
             "transport/staged_paths.py",
             "agent/staging.py",
-            "transport/mangling.py",
         ),
         r"\bsync\b|stag(ed|ing|e)",
         r"sync|stag",

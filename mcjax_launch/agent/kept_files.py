@@ -59,18 +59,10 @@ class KeptFiles:
         self._sizes: dict[str, int] | None = None  # the longest unused first; None: not known yet
         self._left = 0  # bytes that the disk has room for
 
-    def open(self, name: str) -> FileIO | None:
-        """Open the kept content with this checksum; return None if it is missing."""
-        try:
-            return open(self._get_path(name), "rb", buffering=0, opener=_open_without_waiting)
-        except OSError:
-            return None
-
-    def copy(self, source: FileIO, name: str, size: int, target: FileIO) -> bool:
-        """Copy a kept content into an empty file; remove it and return False if it is damaged.
+    def copy(self, name: str, size: int, target: FileIO) -> bool:
+        """Copy a kept content into an empty file; return False if it is missing or damaged.
 
         Args:
-            source: what `open` has returned.
             name: checksum of the content.
             size: number of its bytes.
             target: file to write to.
@@ -79,10 +71,15 @@ class KeptFiles:
             OSError: the target cannot be written.
 
         """
-        if _copy(source, target, size) == name:
-            self._used.add(name)
-            _record_use(source.fileno())
-            return True
+        try:
+            fd = os.open(self._get_path(name), os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+        except OSError:
+            return False
+        with open(fd, "rb", buffering=0) as source:
+            if _copy(source, target, size) == name:
+                self._used.add(name)
+                _record_use(source.fileno())
+                return True
         with contextlib.suppress(OSError):
             os.unlink(self._get_path(name))
         return False
@@ -153,10 +150,6 @@ class KeptFiles:
 def _remove(path: str) -> None:
     with contextlib.suppress(FileNotFoundError):  # another agent has removed it
         os.unlink(path)
-
-
-def _open_without_waiting(path: str, flags: int) -> int:
-    return os.open(path, flags | os.O_NOFOLLOW | os.O_NONBLOCK)
 
 
 def _record_use(fd: int) -> None:

@@ -65,17 +65,13 @@ class Staging:
 
     def _copy_kept(self, entry: StageEntry) -> bool:
         """Make a file from its kept content; return whether that was there."""
-        source = None
-        if self._kept is not None and entry.checksum.isalnum():
-            source = self._kept.open(entry.checksum)
-        if source is None:
+        if self._kept is None or not entry.checksum:
             return False
-        with source:
-            self.begin(entry)
-            assert self._file is not None and self._kept is not None
-            if self._kept.copy(source, entry.checksum, entry.size, self._file):
-                self._close()
-                return True
+        self.begin(entry)
+        assert self._file is not None
+        if self._kept.copy(entry.checksum, entry.size, self._file):
+            self._close()
+            return True
         self._file.close()
         self._file = None
         os.unlink(self._get_path(entry))
@@ -144,7 +140,7 @@ class Staging:
     def finish(self) -> None:
         """Keep the file of the latest entry, if the host may, and close it."""
         if self._file is not None and self._entry is not None:
-            if self._kept is not None and self._entry.checksum.isalnum():
+            if self._kept is not None and self._entry.checksum:
                 self._kept.keep(self._entry.checksum, self._entry.size, self._file)
             self._close()
 

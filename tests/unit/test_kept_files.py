@@ -32,13 +32,9 @@ def keep(folder: Path, content: bytes, kept: KeptFiles | None = None) -> str:
 
 def get(folder: Path, name: str, size: int) -> bytes | None:
     """What a later job finds under this name."""
-    kept = KeptFiles(str(folder))
-    source = kept.open(name)
-    if source is None:
-        return None
     target = folder.parent / "target"
-    with source, io.FileIO(target, "w") as file:
-        if not kept.copy(source, name, size, file):
+    with io.FileIO(target, "w") as file:
+        if not KeptFiles(str(folder)).copy(name, size, file):
             return None
     return target.read_bytes()
 

@@ -34,18 +34,20 @@ def of(*paths: str, folders: tuple[str, ...] = (A, B)) -> StagedPaths:
         ("../lib", f"{A}/lib/x.py", "/home/me/lib/x.py"),
         ("/opt/our/lib", f"{B}/lib/x.py", "/opt/our/lib/x.py"),
         ("a+b (1)", f"{A}/a+b (1)/x.py", "/home/me/work/a+b (1)/x.py"),
+        ('é "1"', f'{A}/é "1"/x.py {A}/é', f'/home/me/work/é "1"/x.py {A}/é'),
     ],
 )
 def test_staged_path_is_shown_as_the_original(synced: str, said: str, shown: str | None) -> None:
     for staged in (of(synced), of("other.py", synced, "zzz")):
-        assert staged.in_text(said) == (shown or said)
         assert staged.in_bytes(said.encode()) == (shown or said).encode()
+        assert staged.with_originals(Stacks(1, 2, said)) == Stacks(1, 2, shown or said)
 
 
 def test_the_longest_of_several_paths_counts() -> None:
     staged = of("lib", "lib/own", "/opt/lib-2")
     said = f"{A}/lib/own/x {A}/lib/owner {A}/lib-2/y"
-    assert staged.in_text(said) == "/home/me/work/lib/own/x /home/me/work/lib/owner /opt/lib-2/y"
+    shown = b"/home/me/work/lib/own/x /home/me/work/lib/owner /opt/lib-2/y"
+    assert staged.in_bytes(said.encode()) == shown
 
 
 def test_bytes_that_are_not_utf8_are_kept() -> None:
@@ -53,8 +55,9 @@ def test_bytes_that_are_not_utf8_are_kept() -> None:
 
 
 def test_before_any_host_has_answered_nothing_changes() -> None:
-    assert of("x.py", folders=()).in_text(f"{A}/x.py") == f"{A}/x.py"
-    assert of("x.py", folders=("",)).in_bytes(b"/x.py") == b"/x.py"
+    for staged in (of("x.py", folders=()), of("x.py", folders=("",))):
+        assert staged.in_bytes(b"/x.py") == b"/x.py"
+        assert staged.with_originals(Stacks(1, 2, f"{A}/x.py")) == Stacks(1, 2, f"{A}/x.py")
 
 
 def test_messages_are_changed_in_every_field() -> None:
@@ -65,6 +68,7 @@ def test_messages_are_changed_in_every_field() -> None:
         return FromHook(2, failure, main=True, sent=(15,))
 
     staged = of("x.py")
-    assert staged.in_fields(failed(A)) == staged.in_fields(failed(B)) == failed("/home/me/work")
+    for folder in (A, B):
+        assert staged.with_originals(failed(folder)) == failed("/home/me/work")
     untouched = Stacks(1, 2, "text")
-    assert staged.in_fields(untouched) is untouched
+    assert staged.with_originals(untouched) is untouched
