@@ -36,7 +36,6 @@ class Job(Options, kw_only=True):
     via: str = "ssh"  # how to reach hosts other than this one: ssh, srun or a template
     coordinator: str | None = None  # numeric host, or host:port
     coordinator_name: str = ""  # of that host, if ranks are to look it up; else ""
-    mtls_reason: str = ""  # why mtls is "off" though not by the user, in words
     hook: bool = True
     wrappers: tuple[Wrapper, ...] = ()  # of ranks that run under other commands
     has_calls: bool = False  # its ranks make calls of the program that has started the launcher

@@ -188,7 +188,7 @@ def make_plan(
             "--tpu-chips-per-process is for one host: on several, run one rank on each TPU worker"
         )
     numbered = {host: (number, count) for number, (host, count) in enumerate(on_host.items())}
-    shared = _make_shared_values(job, job_id, coordinator, own_name)
+    shared = make_shared_values(job, job_id, coordinator, own_name)
     placed = zip(job.ranks_here, place_ranks(job.processes_here, hosts), strict=True)
     gpus = {host: _share_gpus(job, host, on_host[host], facts[host]) for host in on_host}
     bound = {
@@ -257,7 +257,7 @@ def _format_notes(job: Job, facts: Mapping[Host, HostFacts]) -> tuple[str, ...]:
     return (f"-d {job.cpu_devices}: the ranks use the CPU, not JAX_PLATFORMS={value}{where}",)
 
 
-def _make_shared_values(job: Job, job_id: str, coordinator: str, own_name: str) -> dict[str, str]:
+def make_shared_values(job: Job, job_id: str, coordinator: str, own_name: str) -> dict[str, str]:
     """Return the values of the placeholders that are the same for all ranks."""
     host, port = split_text(coordinator)
     return {
@@ -268,6 +268,14 @@ def _make_shared_values(job: Job, job_id: str, coordinator: str, own_name: str) 
         "job_id": job_id,
         **({"host": own_name} if own_name else {}),
     }
+
+
+def make_values(
+    shared: Mapping[str, str], host: Host, process_id: int, local: int
+) -> dict[str, str]:
+    """Return the values of a rank's placeholders; `local` is its number on its host."""
+    own = {"process_id": str(process_id), "local_process_id": str(local)}
+    return {"host": host.name, **shared, **own}
 
 
 def _make_rank(
@@ -285,12 +293,7 @@ def _make_rank(
     `numbers` are the host's number in the job, and the number of ranks on it.
     """
     local, (host_number, ranks_here) = _find_place(job, process_id) or (local, numbers)
-    values = {
-        "host": host.name,
-        **shared,
-        "process_id": str(process_id),
-        "local_process_id": str(local),
-    }
+    values = make_values(shared, host, process_id, local)
     env = {
         **make_number_settings(process_id, local, ranks_here),
         **gpus.make_settings(local, hook=job.hook),

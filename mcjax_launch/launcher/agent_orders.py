@@ -6,7 +6,7 @@ from mcjax_launch.job import placeholders
 from mcjax_launch.job.devices import needs_gpus
 from mcjax_launch.job.hosts import Host
 from mcjax_launch.job.job import WITHOUT_JAX, Job
-from mcjax_launch.job.plan import Plan, Rank
+from mcjax_launch.job.plan import Plan, Rank, make_shared_values, make_values
 from mcjax_launch.job.program_copies import list_source_paths
 from mcjax_launch.options.wrappers import list_commands
 from mcjax_launch.wire import messages
@@ -70,16 +70,12 @@ def _fill_variables(job: Job, host: Host, ranks: Sequence[int]) -> dict[str, str
     What the agent asks of Python there is asked with them. A value that holds the coordinator,
     which is not chosen yet, is left out.
     """
-    values = {
-        "host": host.name,
-        "num_processes": str(job.num_processes),
-        "process_id": str(min(ranks, default=0)),
-        "local_process_id": "0",
-        "job_id": "0" * 8,
-    }
-    filled = {name: placeholders.fill(value, values) for name, value in job.env}
+    shared = make_shared_values(job, "0" * 8, "", "")
+    values = make_values(shared, host, min(ranks, default=0), 0)
     return {
-        name: value for name, value in filled.items() if placeholders.fill(value, _LATER) == value
+        name: placeholders.fill(value, values)
+        for name, value in job.env
+        if placeholders.fill(value, _LATER) == value
     }
 
 

@@ -32,8 +32,6 @@ if TYPE_CHECKING:
 
 Say = Callable[[str], object]
 
-_EACH_HOST = "each host has its own launcher, and launchers share no certificate"
-
 
 def prepare(options: Options, environ: Mapping[str, str], say: Say) -> tuple[Job, tuple[Host, ...]]:
     """Make a checked job from options; return the job and the hosts that get ranks.
@@ -121,14 +119,13 @@ def choose_mtls(
 
     """
     if job.mtls == "auto" and len(hosts) == 1:
-        alone = "the job runs on one host"
-        return job.copy_with(mtls="off", mtls_reason=_EACH_HOST if job.num_hosts > 1 else alone)
+        return job.copy_with(mtls="off")
     from mcjax_launch.request.this_machine import explain_no_tls
 
     why = explain_no_tls(job, environ)
     if why and say is not None:
         say(f"--mtls auto: {why}")
-    return job.copy_with(mtls="off", mtls_reason=why) if why else job
+    return job.copy_with(mtls="off") if why else job
 
 
 def _check_files(options: Options) -> None:
