@@ -136,7 +136,6 @@ CAPABILITIES = (
         (
             "launcher/restarts.py",
             "launcher/survivors.py",
-            "launcher/peers.py",
             "journal/attempt.py",
         ),
         r"restart|surviv|on_rank_failure",

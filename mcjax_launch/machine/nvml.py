@@ -98,11 +98,7 @@ class Nvml:
         """Return pid and memory in MiB, or None if unknown, of each process."""
         device, found = self._devices[number], (_GpuProcess * _MOST_PROCESSES)()
         count = c_uint(_MOST_PROCESSES)
-        for version in ("_v3", "_v2"):  # of the same layout
-            name = f"DeviceGetComputeRunningProcesses{version}"
-            if self._ask(name, device, byref(count), found):
-                break
-        else:
+        if not self._ask("DeviceGetComputeRunningProcesses_v3", device, byref(count), found):
             return []
         return [
             [process.pid, None if process.used == _UNKNOWN else process.used >> 20]
