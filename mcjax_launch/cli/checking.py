@@ -15,6 +15,7 @@ from mcjax_launch.errors import LaunchError
 from mcjax_launch.job.plan import count_ranks_by_host
 from mcjax_launch.job.program_copies import list_source_paths
 from mcjax_launch.journal import optional
+from mcjax_launch.options import features as declared
 from mcjax_launch.options.option import without_values
 from mcjax_launch.options.options import Options
 from mcjax_launch.ranks import format_count
@@ -22,7 +23,6 @@ from mcjax_launch.request import this_machine
 from mcjax_launch.request.combinations import FOR_CHECK
 from mcjax_launch.request.hosts import find_hosts
 from mcjax_launch.request.job import make_job
-from mcjax_launch.request.ready import choose_mtls
 from mcjax_launch.wire import exit_status
 
 #: Version of the file's format; goes up when a field changes its meaning or is removed.
@@ -77,8 +77,7 @@ def _run(options: Options) -> tuple[list[Judgement], str]:
     here = this_machine.collect_facts(options, hosts, os.environ, lambda text: None)
     job = make_job(options, hosts, here)
     hosts = tuple(count_ranks_by_host(job.processes_here, hosts))
-    if job.mtls != "off":
-        job = choose_mtls(job, hosts, os.environ, None)
+    job = declared.complete(job, hosts, os.environ, None)
     say = (lambda text: None) if options.quiet else _say
     findings = run.run(job, hosts, say, program)
     return (

@@ -25,6 +25,7 @@ from mcjax_launch.journal import optional
 from mcjax_launch.journal.attempt import JobOutcome
 from mcjax_launch.journal.events import NO_EVENTS, Events
 from mcjax_launch.journal.journal import Journal
+from mcjax_launch.options import features as declared
 from mcjax_launch.options.options import Options
 from mcjax_launch.options.removed import find_removed_variables
 from mcjax_launch.request import combinations
@@ -40,6 +41,8 @@ if TYPE_CHECKING:
 NAME = "mcjax-launch"
 #: Set by a shell that asks for completion.
 COMPLETE = "_MCJAX_LAUNCH_COMPLETE"
+#: Options that act on a detached job.
+_ON_DETACHED = ("jobs", "stop", "wait", "attach")
 _EVENTS = "mcjax_launch.events"  # in the meta of click's context
 
 
@@ -76,7 +79,7 @@ def command(context: click.Context, /, **values: Any) -> int:
         from mcjax_launch.cli.usage_errors import as_typed, with_origins
 
         message = as_typed(with_origins(str(error), context, error.status), context)
-        if options.emit is None and client is None and is_on_github(os.environ):
+        if declared.get(options, "emit") is None and client is None and is_on_github(os.environ):
             github = optional.load("report.github")
             write(github.format_command("error", message) if github else "")
         journal.append(JobOutcome(error.status, message, program=options.program))
@@ -95,17 +98,17 @@ def _act(options: Options, context: click.Context, journal: Journal) -> int:
     """Do what a user's command line asks for; return the exit status."""
     for line in find_removed_variables(os.environ):
         raise LaunchError(line)
-    if options.jobs or options.stop or options.wait or options.attach is not None:
+    if any(declared.get(options, name) not in (None, False) for name in _ON_DETACHED):
         return _act_on_detached(options, context)
     options = with_project_options(options, context)
     if options.check:
         return _check(options, context)
     if not options.program:
         _refuse_swallowed_program(context)
-    if options.emit is not None:
+    if declared.get(options, "emit") is not None:
         return _emit(options, context)
     job_id = os.environ.pop(early.DETACHED, "")
-    if options.detach and not options.dry_run and not job_id:
+    if declared.get(options, "detach") and not options.dry_run and not job_id:
         return _detach(options, context)
     _approve(options, context)
     return _run(options, context, journal, job_id)
@@ -116,7 +119,7 @@ def _run(options: Options, context: click.Context, journal: Journal, job_id: str
     # The starter of a detached job may be gone before a FIFO has a reader.
     events = _make_events(options, context, journal, waits=not job_id)
     command = Command(options, context, journal, events)
-    if options.watch:
+    if declared.get(options, "watch"):
         return command.watch()
     return command.run_detached(job_id) if job_id else command.run()
 

@@ -8,52 +8,9 @@ import click
 from mcjax_launch.cli.words import ALL, COMMON, HELP, divide_words, get_group_key
 from mcjax_launch.options.options import Options
 
-#: By group of options, an example: what it does, and its command line.
-EXAMPLES = {
-    "Job": (
-        "A module in four ranks, with a variable and an argument of each rank's own:",
-        "mcjax-launch -n 4 -x SEED=1 -m package.train --shard {process_id}",
-    ),
-    "Devices": (
-        "Four ranks on this machine, each with two CPU devices:",
-        "mcjax-launch -n 4 -d 2 train.py --steps 100",
-    ),
-    "Hosts": (
-        "Eight ranks on each of the hosts in a file, with their output in logs/:",
-        "mcjax-launch --hosts hosts.txt --procs-per-host 8 --log-dir logs train.py",
-    ),
-    "Output": (
-        "All output in files, rank 0's also here, and a status row for each rank:",
-        "mcjax-launch -n 4 --log-dir logs --show 0 --status=table train.py",
-    ),
-    "Limits and restarts": (
-        "End a job after ten minutes without progress; restart it up to three times:",
-        "mcjax-launch -n 4 --stall-timeout 10m --max-restarts 3 train.py",
-    ),
-    "Debugging": (
-        "A debugger where an exception ends a rank:",
-        "mcjax-launch -n 4 --pdb train.py",
-    ),
-    "Detached jobs": (
-        "A job that outlives the terminal; --attach shows it again, --jobs lists it:",
-        "mcjax-launch --detach -n 4 train.py",
-    ),
-    "Batch scripts and manifests": (
-        "A batch script for four Slurm nodes with one rank per node:",
-        "mcjax-launch --emit slurm --num-hosts 4 --timeout 2h -m package.train",
-    ),
-}
 # Groups whose examples --help shows.
 _FIRST_EXAMPLES = ("Devices", "Hosts", "Batch scripts and manifests")
-_COMMON = frozenset(
-    {
-        *("num_processes", "module", "python", "chdir", "env", "cpu_devices", "gpus_per_process"),
-        *("hosts", "procs_per_host", "sync", "log_dir", "status", "quiet", "verbose", "timeout"),
-        *("max_restarts", "watch", "compile_cache", "pdb", "report", "events", "check", "dry_run"),
-        *("detach", "attach", "jobs", "stop", "wait"),
-    }
-)
-
+_COMMON = frozenset(name for name, option in Options.declared.items() if option.is_common)
 #: The text of -h.
 SHORT = """\
 Usage: mcjax-launch [OPTIONS] PROGRAM [ARGS]...
@@ -132,7 +89,7 @@ class GroupedCommand(click.Command):
         which = _get_group(ctx)
         for title, options in self._groups.items():
             shown = list(options)
-            if which == COMMON and title in EXAMPLES:
+            if which == COMMON and title in Options.examples:
                 shown = [option for option in options if option.name in _COMMON]
             elif which.startswith("-"):
                 shown = [option for option in options if which in option.opts]
@@ -151,16 +108,16 @@ class GroupedCommand(click.Command):
             if which != "-h":
                 formatter.write(f"{_REFERENCE}#{which}\n")  # never wrapped: to be copied
             return
-        titles = [title for title in EXAMPLES if which in (ALL, get_group_key(title))]
-        titles = titles or [*_FIRST_EXAMPLES]
+        titles = [title for title in Options.examples if which in (ALL, get_group_key(title))]
+        titles = titles or [title for title in _FIRST_EXAMPLES if title in Options.examples]
         with formatter.section("Examples" if len(titles) > 1 else "Example"):
             for number, title in enumerate(titles):
-                purpose, command = EXAMPLES[title]
+                purpose, command = Options.examples[title]
                 if number:
                     formatter.write_paragraph()
                 formatter.write(f"  # {purpose}\n  {command}\n")  # never wrapped: to be copied
         if which == COMMON:
-            groups = ", ".join(get_group_key(title) for title in EXAMPLES)
+            groups = ", ".join(get_group_key(title) for title in Options.examples)
             formatter.write_paragraph()
             formatter.write_text(f"More: --help GROUP ({groups}), --help OPTION, or --help all.")
 

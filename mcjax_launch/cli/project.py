@@ -15,6 +15,7 @@ from mcjax_launch.errors import LaunchError
 from mcjax_launch.machine import own_paths
 from mcjax_launch.machine.known_schedulers import find_scheduler
 from mcjax_launch.machine.system import read_regular_file
+from mcjax_launch.options import features as declared
 from mcjax_launch.options import kinds
 from mcjax_launch.options.option import PROJECT_FILE, Option
 from mcjax_launch.options.options import Options
@@ -87,7 +88,7 @@ def describe_commands(options: Options, context: click.Context) -> str:
 
 def _list_irrelevant(options: Options) -> Iterator[str]:
     """Yield the names of options that the project does not mean for a command line."""
-    if options.emit is not None or options.num_hosts or find_scheduler(os.environ) is not None:
+    if declared.get(options, "emit") or options.num_hosts or find_scheduler(os.environ) is not None:
         yield from ("hosts", "via")  # a scheduler chooses the hosts
     if options.check:
         yield "report"  # is that of a job

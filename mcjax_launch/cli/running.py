@@ -87,8 +87,6 @@ class Command:
         """Run the job again after each save; return the exit status."""
         from mcjax_launch.features.watch.watcher import run_again
 
-        if self._options.pdb:
-            this_machine.check_terminal()
         self._events.open()
         given = Options(**self._context.params)
         return run_again(
@@ -123,8 +121,6 @@ class Command:
         self, job: "Job", hosts: "Sequence[Host]", front: "Front | None" = None
     ) -> JobOutcome:
         """Run a prepared job, and print hints after a failure; see `ready.run`."""
-        if self._options.pdb:
-            this_machine.check_terminal()
         self._events.open()
         for reader in _make_readers():
             self._journal.add_reader(reader)

@@ -52,7 +52,9 @@ def run(
 
     job, hosts = ready.prepare(options, environ, say)
     # A log of GitHub Actions is the program's, as its streams are.
-    job = job.copy_with(has_calls=client.calls is not None, on_github=False)
+    job = job.copy_with(on_github=False)
+    if client.calls is not None:  # of a session
+        job = job.copy_with(has_calls=True)
     if not client.echoes:
         job = job.copy_with(show=frozenset())
     words = make_command_line(options, names)

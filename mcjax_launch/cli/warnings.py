@@ -11,6 +11,7 @@ from mcjax_launch.cli.help import WORDS
 from mcjax_launch.cli.words import fits, may_be_left_out
 from mcjax_launch.job import placeholders
 from mcjax_launch.job.job import is_python
+from mcjax_launch.options import features as declared
 from mcjax_launch.options.options import Options
 from mcjax_launch.request.program import STDIN, is_interpreter, read_source
 from mcjax_launch.request.variables import find_matching, is_pattern
@@ -89,11 +90,11 @@ def find_warnings(
         word = options.program[0]
         yield f"{word} is taken for PROGRAM, as mcjax-launch has no commands: {advice}"
     yield from _find_options_after_program(options, context, _select_suspects(options))
-    if options.emit is None:
+    if declared.get(options, "emit") is None:
         yield from _find_unmatched_patterns(options.env, environ)
     values = (text.partition("=")[2] for text in options.env)
     texts = [*options.program, *options.wrap, *values]
-    if not options.stdin and _reads_stdin(options.program):
+    if not declared.get(options, "stdin") and _reads_stdin(options.program):
         yield (
             f"{' '.join(options.program)} reads its standard input, which is empty in ranks; "
             "--stdin gives rank 0 the launcher's"

@@ -7,10 +7,11 @@ in programs that have started the command.
 """
 
 import os
+from importlib import import_module
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from mcjax_launch.job.job import Job
+    from collections.abc import Iterable, Sequence
 
 #: Features that any job may come to need.
 ANY_TIME = ("debugging", "recorder")
@@ -25,23 +26,6 @@ COMPILER = "compile_once"
 
 #: Features with a variable that is removed for a rank's child processes.
 OF_RANKS_ALONE = ("debugging",)
-#: The feature that patches a module, once the program has imported it, by the module's name.
-PATCHES = {
-    "pdb": "debugging",
-    "IPython.terminal.debugger": "debugging",
-    "pudb.debugger": "debugging",
-    "jax._src.debugger.cli_debugger": "debugging",
-}
-#: Modules that a feature patches in the same way, if the job uses it.
-OWN_PATCHES = {
-    ALONE: (
-        "jax.experimental.multihost_utils",
-        "orbax.checkpoint.checkpoint_manager",
-        "orbax.checkpoint.checkpointers",
-        "orbax.checkpoint.v1",
-        "orbax.checkpoint.experimental.v1",
-    ),
-}
 
 
 def exists(name: str) -> bool:
@@ -50,23 +34,11 @@ def exists(name: str) -> bool:
     return name.isidentifier() and os.path.exists(os.path.join(folder, name, "__init__.py"))
 
 
-def list_used(job: "Job") -> "list[str]":
-    """Return the names of features whose launcher part must exist before the ranks start."""
-    uses = {
-        COMPILER: job.compiles_once,
-        "debugging": bool(job.pdb),
-        "mtls": job.mtls != "off",
-        "preload": bool(job.preload),
-        ALONE: bool(job.alone),
-        "profile": job.profile is not None,
-        RECORDER: job.verify_spmd,
-        "session": job.has_calls,
-        "setup": job.setup is not None,
-        "stdin": job.stdin,
-    }
-    return [name for name, is_used in uses.items() if is_used and exists(name)]
+def list_patched(name: str) -> "Sequence[str]":
+    """Return the modules that a feature patches in ranks, once the program has imported them."""
+    return getattr(import_module(f"{__name__}.{name}"), "PATCHED", ())
 
 
-def list_for_hosts(job: "Job") -> "set[str]":
-    """Return the names of features whose code hosts need."""
-    return {*filter(exists, ANY_TIME), *list_used(job)}
+def list_for_hosts(used: "Iterable[str]") -> "set[str]":
+    """Return the names of features whose code hosts need, of those that a job uses."""
+    return {*filter(exists, ANY_TIME), *used}

@@ -105,10 +105,9 @@ class Hook:
             "unittest.result": lambda module: self._exits.tests.patch_unittest(module),
             "_pytest.config": lambda module: self._exits.tests.patch_pytest(module),
         }
-        for name, feature in features.PATCHES.items():
-            patches[name] = self._make_patch(feature)
-        for feature in hook_environ.list_requested_features(self._environ):
-            for name in features.OWN_PATCHES.get(feature, ()):
+        requested = hook_environ.list_requested_features(self._environ)
+        for feature in {*filter(features.exists, features.ANY_TIME), *requested}:
+            for name in features.list_patched(feature):
                 patches[name] = self._make_patch(feature)
         sys.meta_path.insert(0, ImportPatches(patches, self._failed))
 

@@ -36,7 +36,7 @@ class RankPart:
         return self.environ.get(hook_environ.get_feature_variable(below.partition(".")[0]), "")
 
     def patch(self, module: Any) -> None:
-        """Patch a module that the program has imported; see `features.PATCHES`."""
+        """Patch a module that the program has imported; see `features.list_patched`."""
 
     def make_arguments(self, given: Mapping[str, Any], known: Container[str]) -> Mapping[str, Any]:
         """Return arguments to add to a call of initialize().

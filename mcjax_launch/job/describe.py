@@ -15,6 +15,7 @@ from mcjax_launch.job.job import Job
 from mcjax_launch.job.plan import Plan, Rank, make_plan
 from mcjax_launch.machine import gpus as wire_gpus
 from mcjax_launch.machine import rank_environ
+from mcjax_launch.options import features as declared
 from mcjax_launch.options.options import Options
 from mcjax_launch.ranks import format_count, format_ranges
 from mcjax_launch.wire.address import LOOPBACK, TPU_PORTS, join_address, split_address
@@ -104,11 +105,7 @@ def format_dry_run(
 def _describe_files(job: Job) -> Iterator[str]:
     if job.sync:
         yield f"{_STAGE} is the folder to which --sync copies {shlex.join(job.sync)}"
-    if job.setup is not None:
-        command = shlex.quote(job.setup)
-        yield f"before, on each host: {command}, which may change its variables and Python"
-    if job.stdin:
-        yield "rank 0 reads the launcher's standard input"
+    yield from declared.describe(job)
 
 
 def _assume_gpus(job: Job, host: Host, found: VisibleGpus) -> VisibleGpus:

@@ -5,10 +5,12 @@ from __future__ import annotations
 import os.path
 from collections.abc import Callable, Sequence
 from itertools import takewhile
+from typing import Literal
 
-from mcjax_launch.options.kinds import PROFILE_AFTER_S
+from mcjax_launch.errors import LaunchError
 from mcjax_launch.options.options import GRACE_S, Options
 from mcjax_launch.options.wrappers import Wrapper
+from mcjax_launch.ranks import format_ranks
 
 #: The end of an error about a Python chosen by the user that has no jax.
 WITHOUT_JAX = "has no jax: install it there, or choose another with --python"
@@ -38,16 +40,12 @@ class Job(Options, kw_only=True):
     coordinator_name: str = ""  # of that host, if ranks are to look it up; else ""
     hook: bool = True
     wrappers: tuple[Wrapper, ...] = ()  # of ranks that run under other commands
-    has_calls: bool = False  # its ranks make calls of the program that has started the launcher
-    pdb: frozenset[int] = frozenset()  # the ranks in which an exception opens a debugger
-    alone: tuple[int, ...] = ()  # of --preview: the ranks that run, without the others
-    host_sizes: tuple[int, ...] = ()  # of --preview: the number of ranks on each host
-    record: bool = False  # for --report: keep the ranks' usage over time, and their last output
-    compile_cache: tuple[str, int] | None = None  # type: ignore[assignment]  # absolute, and bytes
-    profile: str | None = None  # the folder for JAX's profiles, absolute
-    profile_after: float = PROFILE_AFTER_S  # seconds from initialize() to the first
+    alone: tuple[int, ...] = ()  # the ranks that run, without the others
+    host_sizes: tuple[int, ...] = ()  # if they do: the number of ranks on each host
+    reads_input: bool = False  # rank 0 reads the launcher's standard input
+    asks_jax: bool = False  # hosts are asked for the version of their jax
+    record: bool = False  # keep the ranks' usage over time, and their last output
     on_github: bool = False  # the output goes to a log of GitHub Actions
-    setup_done: dict[str, dict[str, str | None]] | None = None  # by host: what --setup has set
     job_id: str = ""  # of all attempts of a detached job; "": each gets its own
 
     def get_grace_s(self, reason: str) -> float:
@@ -67,11 +65,19 @@ class Job(Options, kw_only=True):
         first = self.host_rank * self.processes_here
         return range(first, first + self.processes_here)
 
-    @property
-    def compiles_once(self) -> bool:
-        """True if ranks may share compiled programs with each other, or with a later run."""
-        shares = self.num_processes > 1 or self.compile_cache is not None
-        return self.hook and self.compile_once != "off" and shares
+    def expand_ranks(
+        self, option: str, ranks: frozenset[int] | Literal["all"] | None
+    ) -> frozenset[int]:
+        """Return the ranks in an option's value; "all" gives all ranks, None gives none.
+
+        Raises:
+            LaunchError: the job has no such rank.
+
+        """
+        if ranks == "all":
+            return frozenset(range(self.num_processes))
+        check_ranks(option, ranks or frozenset(), self.num_processes)
+        return ranks or frozenset()
 
     @property
     def uses_cpu(self) -> bool:
@@ -97,3 +103,10 @@ class Job(Options, kw_only=True):
 def is_python(program: Sequence[str], module: bool) -> bool:
     """Return whether a program is a *.py file or a module, which the ranks' Python runs."""
     return module or program[0].endswith(".py")
+
+
+def check_ranks(option: str, ranks: frozenset[int], num_processes: int) -> None:
+    """Refuse an option's value with ranks that the job does not have."""
+    if max(ranks, default=0) >= num_processes:
+        there_are = format_ranks(range(num_processes))
+        raise LaunchError(f"{option} {max(ranks)}: no such rank; the job has {there_are}")

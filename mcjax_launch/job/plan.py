@@ -210,7 +210,7 @@ def make_plan(
         defaults=make_defaults(job_id),
         hook=job.hook,
         gpus=gpus,
-        jax=_check_jax_versions(job, {host.name: facts[host].jax for host in on_host}),
+        jax={host.name: facts[host].jax for host in on_host},
         notes=_format_notes(job, {host: facts[host] for host in on_host}),
     )
 
@@ -233,15 +233,6 @@ def _share_gpus(job: Job, host: Host, ranks: int, facts: HostFacts) -> GpuShares
         return share_out(job, ranks, facts.gpus)
     except LaunchError as error:
         raise LaunchError(f"host {host.name}: {error}") from None
-
-
-def _check_jax_versions(job: Job, versions: Mapping[str, str]) -> Mapping[str, str]:
-    """Return the versions unchanged; with --mtls on, refuse versions that are too old."""
-    if job.mtls == "on":
-        from mcjax_launch.job.mutual_tls import check_versions  # as few jobs need
-
-        check_versions(versions)
-    return versions
 
 
 def _format_notes(job: Job, facts: Mapping[Host, HostFacts]) -> tuple[str, ...]:

@@ -2,12 +2,14 @@
 
 from collections.abc import Iterable, Sequence
 
+from mcjax_launch import features
 from mcjax_launch.job import placeholders
 from mcjax_launch.job.devices import needs_gpus
 from mcjax_launch.job.hosts import Host
 from mcjax_launch.job.job import WITHOUT_JAX, Job
 from mcjax_launch.job.plan import Plan, Rank, make_shared_values, make_values
 from mcjax_launch.job.program_copies import list_source_paths
+from mcjax_launch.options import features as declared
 from mcjax_launch.options.wrappers import list_commands
 from mcjax_launch.wire import messages
 from mcjax_launch.wire.address import split_address
@@ -59,7 +61,7 @@ def make_prepare_order(
         bind_cores=job.bind_cores,
         ranks=len(ranks),
         wrappers=list_commands(job.wrappers, ranks),
-        jax=job.mtls != "off" and job.expects_hooks,
+        jax=job.asks_jax and job.expects_hooks,
         sources=list_source_paths(job) if several or job.record else (),
     )
 
@@ -94,7 +96,9 @@ def _get_no_jax_error(job: Job, host: Host) -> str:
     """Return the error message for a Python without jax; "" if the ranks' Python has jax."""
     if _is_given(job, host) or not host.is_local:
         return WITHOUT_JAX
-    return job.python_without_jax or ("" if job.setup is None else WITHOUT_JAX)
+    return job.python_without_jax or (
+        WITHOUT_JAX if declared.find_used(features.FIRST_STEP, job) else ""
+    )
 
 
 def _get_other_coordinator(job: Job) -> str | None:

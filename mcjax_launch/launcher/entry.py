@@ -11,6 +11,7 @@ from mcjax_launch.job.job import Job
 from mcjax_launch.journal.events import NO_EVENTS, Events
 from mcjax_launch.journal.journal import Journal
 from mcjax_launch.machine import system
+from mcjax_launch.options import features as declared
 from mcjax_launch.ranks import format_count
 from mcjax_launch.transport.remote_commands import Transport
 
@@ -52,7 +53,7 @@ def run(
 
 def _prepare_transport(job: Job, hosts: Sequence[Host]) -> Transport:
     """Return the transport that starts the agents."""
-    transport = Transport(job, features.list_for_hosts(job))
+    transport = Transport(job, features.list_for_hosts(declared.list_used(job)))
     transport.start_local(hosts)
     transport.allow_many_files()
     return transport

@@ -49,6 +49,7 @@ from mcjax_launch.launcher.time_limits import TimeLimits
 from mcjax_launch.launcher.timers import OneShotTimer, TimerAction
 from mcjax_launch.launcher.user_signals import handle_signals
 from mcjax_launch.machine.loop import READ
+from mcjax_launch.options import features as declared
 from mcjax_launch.transport.connection import AgentConnection
 from mcjax_launch.transport.pool import AgentPool, Failure
 from mcjax_launch.transport.remote_commands import Transport
@@ -137,7 +138,7 @@ class Launcher:
         self._timers: list[Timer] = [self.console, self.pool, self.startup, self.stacks]
         self._timers.append(TimerAction(self.policy, self.perform))
         self.parts = LauncherParts(self, self._timers)
-        if self.job.setup is not None:
+        if declared.find_used(features.FIRST_STEP, self.job):
             self.startup.first_step = self.parts.load(features.FIRST_STEP).begin
         self._stack_display = StackDisplay(self)
         self._acts = self._make_acts()
@@ -396,7 +397,7 @@ class Launcher:
             part.on_stop(time.monotonic())
         self.console.fold_victims(own_term=not order.by_user)
         is_last = self._last or self.policy.final
-        patience_s = _PATIENCE_S if is_last and not self.job.watch else FREED_S
+        patience_s = _PATIENCE_S if is_last and self.front.watcher is None else FREED_S
         self.pool.stop(order.grace_s + patience_s + messages.ALIKE_S * order.settles)
         self.pool.send_all(
             messages.Stop(int(order.signum), order.grace_s, patience_s, order.settles)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from mcjax_launch import features
 from mcjax_launch.journal import optional
+from mcjax_launch.options import features as declared
 from mcjax_launch.wire import hook_environ
 
 if TYPE_CHECKING:
@@ -75,7 +76,7 @@ class LauncherPart:
     """Part of the launcher for a feature; its methods do nothing by default.
 
     The launcher makes it when the ranks are about to be started, if the job uses the feature
-    (`features.list_used`). If only hosts use it (`features.list_for_hosts`), it is made when an
+    (`options.features`). If only hosts use it (`features.list_for_hosts`), it is made when an
     agent first sends a message for it; if the job is already ending, `on_stop` is called first.
     `features.NAME.launcher` has the class, as PART. It reads the journal as well, by methods that
     are named after facts.
@@ -210,11 +211,13 @@ class LauncherParts:
         """Load the parts that must exist before the ranks start, and return them."""
         job = self._launcher.job
         own = () if job.on_rank_failure == "stop" else (_SURVIVORS,)
-        return [self.load(name) for name in (*own, *features.list_used(job))]
+        return [self.load(name) for name in (*own, *declared.list_used(job))]
 
     def find(self, feature: str) -> LauncherPart | None:
         """Return the part of a feature that agents may send messages for; else None."""
-        may_come = feature in self._parts or feature in features.list_for_hosts(self._launcher.job)
+        may_come = feature in self._parts or feature in features.list_for_hosts(
+            declared.list_used(self._launcher.job)
+        )
         return self.load(feature) if may_come else None
 
     def load_explanations(self) -> LauncherPart | None:

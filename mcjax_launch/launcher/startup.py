@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Protocol
 
+from mcjax_launch import features
 from mcjax_launch.errors import HostsFailed, LaunchError
 from mcjax_launch.job.hosts import Host
 from mcjax_launch.job.job import Job
@@ -18,6 +19,7 @@ from mcjax_launch.launcher.peers import (
     list_candidates,
     list_taken_ports,
 )
+from mcjax_launch.options import features as declared
 from mcjax_launch.transport.connection import AgentConnection
 from mcjax_launch.transport.pool import AgentPool, Failure
 from mcjax_launch.wire import messages
@@ -153,7 +155,8 @@ class Startup:
         """Ask an agent before it greets: the question is there when its imports are done."""
         if not self._stopped:
             self._asked.add(link)
-            runs_setup = self._job.setup is not None and self._job.setup_done is None
+            is_first = declared.get(self._job, "setup_done") is None
+            runs_setup = is_first and declared.find_used(features.FIRST_STEP, self._job)
             if self._job.sync or runs_setup:  # the files are those of the save
                 self._after_release(lambda: self._ask_first(link))
             else:
@@ -237,7 +240,7 @@ class Startup:
         ranks = group_ranks_by_host(self._job, hosts)
         sizes = {host: len(own) for host, own in ranks.items()}
         prepared = sizes == {host: len(own) for host, own in self._ranks.items()}
-        is_free = self._job.coordinator is None and not self._job.stdin  # rank 0's place
+        is_free = self._job.coordinator is None and not self._job.reads_input  # rank 0's place
         return prepared and is_free and self._answers[hosts[0]].port > 0
 
     def _try_step(self, step: Callable[[], None]) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 
 from ..wire.exit_status import NOT_EXECUTABLE, NOT_FOUND, compute_spawn_status
 from .system import read_regular_file
@@ -350,3 +351,11 @@ def _select_distinct(pythons: Iterator[str]) -> list[str]:
     for python in pythons:
         known.setdefault(make_environment_key(python), python)
     return list(known.values())
+
+
+def is_importable(name: str) -> bool:
+    """Return whether this process can import a package; faster than importlib.util.find_spec."""
+    finders = [finder for finder in sys.meta_path if hasattr(finder, "find_spec")]
+    specs = (finder.find_spec(name, None) for finder in finders)
+    # A folder of this name without __init__.py is not a package; it has no origin.
+    return any(spec.origin for spec in specs if spec is not None)

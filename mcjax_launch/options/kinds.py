@@ -18,8 +18,6 @@ from mcjax_launch.wire.value import Value
 
 HIGHEST_PORT = 65535
 
-#: By default a profile begins this many seconds after initialize().
-PROFILE_AFTER_S = 10.0
 # Written by manifests, which cannot calculate: GROUP*SIZE+NUMBER.
 _GROUPED = r"([0-9]{1,9})\*([0-9]{1,9})\+([0-9]{1,9})"
 
@@ -54,18 +52,6 @@ def parse_host_rank(value: Any) -> int:
     return group * size + number
 
 
-def parse_job(value: Any) -> str:
-    """Read the id of a detached job, or its first digits."""
-    if not re.fullmatch("[0-9a-f]{1,8}", str(value)):
-        raise ValueError(f"{value!r} is not the id of a detached job: --jobs lists them")
-    return str(value)
-
-
-def parse_latest_job(value: Any) -> str:
-    """Read a detached job's id; "" for `latest`, or if the value is left out."""
-    return "" if value in ("all", "latest") else parse_job(value)
-
-
 def parse_limit(value: Any) -> float | None:
     """Read a time limit in seconds; 0 becomes None, for no limit."""
     return parse_duration(value) or None
@@ -88,63 +74,10 @@ def parse_some_ranks(value: Any) -> Any:
     return parse_ranks(value) if known is None else known
 
 
-# MiB of memory that NVIDIA's driver reports for its GPUs.
-_GPUS_MIB = {
-    "l4": 23034,
-    "a100-40g": 40960,
-    "a100": 81920,
-    "h100": 81559,
-    "h200": 143771,
-    "b200": 183359,
-}
-
-
-def parse_chip(value: Any) -> str:
-    """Read a size of memory, such as `80G`, a GPU, such as `h100`, or a TPU slice, as `v5e:8x8`."""
-    text = str(value).strip()
-    if parse_memory(text) is None and not re.fullmatch(r"v\d[a-z\d]*:\d+(?:x\d+)*", text):
-        gpus = ", ".join(_GPUS_MIB)
-        raise ValueError(
-            f"{value!r} is neither memory (80G), nor a TPU slice (v5e:8x8), nor {gpus}"
-        )
-    return text
-
-
-def parse_memory(text: str) -> int | None:
-    """Return the bytes of a size, or of a GPU's memory; None if the text is neither."""
-    mib = _GPUS_MIB.get(text.lower())
-    return parse_size(text) if mib is None else mib << 20
-
-
 def parse_size(text: str) -> int | None:
     """Return the bytes of a size such as `5G` or `80GiB`; None if it is none."""
     found = re.fullmatch(r"(\d+(?:\.\d+)?)([KMGT])(?:i?B)?", text, re.IGNORECASE)
     return found and int(float(found[1]) * 1024 ** (1 + "KMGT".index(found[2].upper())))
-
-
-def split_profile(words: str) -> tuple[str, float]:
-    """Divide `DIR[@D]` into the folder and D in seconds (10 if it is left out)."""
-    folder, mark, after = words.rpartition("@")
-    is_timed = bool(mark) and after[:1].isdigit()
-    if not is_timed:
-        folder = words
-    if not folder.strip(":@"):
-        raise ValueError(f"{words!r} names no folder: write DIR or DIR@30s")
-    return folder, parse_duration(after) if is_timed else PROFILE_AFTER_S
-
-
-def split_cache(value: str) -> tuple[str, int]:
-    """Divide `DIR[:SIZE]` into the folder and the size in bytes; 0 for no limit."""
-    folder, colon, size = value.rpartition(":")
-    has_size = bool(colon) and os.sep not in size
-    if not has_size:
-        folder = value
-    kept = parse_size(size) if has_size else 0
-    if has_size and not kept:
-        raise ValueError(f"{size!r} is not a size: write DIR or DIR:5G")
-    if not folder:
-        raise ValueError(f"{value!r} names no folder: write DIR or DIR:5G")
-    return folder, kept or 0
 
 
 def check_slices(slices: str | int, ranks: int) -> None:
@@ -153,18 +86,6 @@ def check_slices(slices: str | int, ranks: int) -> None:
         raise ValueError(
             f"{ranks} ranks cannot be split into {slices} equal slices; choose a divisor of {ranks}"
         )
-
-
-def parse_modules(value: Any) -> tuple[str, ...]:
-    """Read names of Python modules, as `jax,flax.linen`; `none` becomes ()."""
-    words = value.split(",") if isinstance(value, str) else map(str, value)
-    names = tuple(name.strip() for name in words if name.strip())
-    if names == ("none",):
-        return ()
-    for name in names:
-        if not all(part.isidentifier() for part in name.split(".")):
-            raise ValueError(f"{name!r} is not the name of a module: write jax,flax")
-    return names
 
 
 def parse_text(value: Any) -> str:
@@ -197,13 +118,6 @@ def _parse_hosts(value: Any) -> str | tuple[str, ...]:
     if os.fspath(value) == "-":
         raise ValueError("standard input is the program's own; give a file, or a list of hosts")
     return os.fspath(value)
-
-
-def may_be_watched(word: str) -> bool:
-    """Return whether a word after --watch is its PATH, because it cannot be PROGRAM."""
-    if os.path.isdir(word):
-        return True
-    return os.path.isfile(word) and not word.endswith(".py") and not os.access(word, os.X_OK)
 
 
 class Kind(Value):
@@ -295,22 +209,16 @@ def make_checked_kind(
 TEXT = Kind(parse_text)
 FILE = Kind(parse_text, "FILE", "Path", offers="files")
 FOLDER = Kind(parse_text, "DIR", "Path", offers="folders")
-PROFILE = make_checked_kind(split_profile, "DIR[@D]", "Path", offers="folders")
 VIA = make_text_kind("via", "COMMAND")
 COORDINATOR = make_text_kind("coordinator", "HOST[:PORT]")
-CACHE = make_checked_kind(split_cache, "DIR[:SIZE]", "Path", offers="folders")
 PATHS = Kind(parse_text, "PATH", "Path | Sequence[Path]", offers="files")
-WATCHED = Kind(parse_text, "[PATH]", offers="files", follows=may_be_watched)
 VARIABLES = Kind(parse_text, "NAME[=VALUE]", "Mapping[str, object]", of_keyword=_parse_variables)
 HOSTS = Kind(
     parse_text, "FILE|LIST|-", "Path | Sequence[str]", of_keyword=_parse_hosts, offers="files"
 )
 WRAPPERS = make_checked_kind(wrappers.parse, "[RANKS:]COMMAND", "Words")
-MODULES = Kind(parse_modules, "MODULES", "Words")
 RANKS = Kind(parse_ranks, "RANKS", "str | int | Set[int] | Sequence[int]")
 SOME_RANKS = Kind(parse_some_ranks, "RANKS|all|none", offers="ranks")
-PREVIEW = Kind(parse_some_ranks, "[RANKS]", offers="ranks", omitted="0")
-CHIP = Kind(parse_chip, "TYPE:TOPOLOGY|SIZE")
 DURATION = Kind(parse_duration, "D", "Duration")
 LIMIT = Kind(parse_limit, "D", "Duration")
 GPUS = make_word_or_number_kind(("all",), 1024, "K|all", "a number of GPUs from 1 to 1024, or all")
@@ -322,7 +230,3 @@ COUNT = make_number_kind(0, 10**9)
 ONE_OR_MORE = make_number_kind(1, MOST_RANKS)
 STATUS = make_number_kind(0, 255, "STATUS")
 PORT = make_number_kind(1, HIGHEST_PORT, "PORT")
-JOB = Kind(parse_job, "ID", offers="jobs")
-LATEST_JOB = Kind(
-    parse_latest_job, "[ID]", offers="jobs", follows=lambda word: not word.startswith("-")
-)

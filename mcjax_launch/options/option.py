@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self, cast
 
 from mcjax_launch.options.kinds import Kind, parse_texts
 from mcjax_launch.wire.value import Value
 
+#: Why the API lacks options that are for the user's terminal.
+TERMINAL = "the terminal is the calling program's"
 #: The file of a project, in the current folder, whose table [tool.mcjax-launch] sets options.
 PROJECT_FILE = "pyproject.toml"
 
@@ -38,6 +40,7 @@ class Option(Value, kw_only=True):
         excludes: options that cannot be combined with it, each as `--name` or `--name: why`. Two
             features that meet are refused here, unless joining them costs under 20 lines.
         excludes_if: beginning of the values that exclude them; "" for all values but the default.
+        is_common: True if --help shows it, and not only --help GROUP.
         needs: option without which it has no effect, such as `--max-restarts N`; "" for none.
 
     """
@@ -61,6 +64,7 @@ class Option(Value, kw_only=True):
     only_command: str = ""
     excludes: tuple[str, ...] = ()
     excludes_if: str = ""
+    is_common: bool = False
     needs: str = ""
 
     @property
@@ -109,11 +113,18 @@ def declare_flag(text: str, **more: Any) -> Any:
 
 
 class OptionGroup(Value):
-    """Base class of option groups: each field is an option, declared by its default value."""
+    """Base class of option groups: each field is an option, declared by its default value.
+
+    A subclass names the group's `title`; one of those with that title has its `example`: what it
+    does, and its command line.
+    """
 
     declared: ClassVar[dict[str, Option]] = {}
+    examples: ClassVar[dict[str, tuple[str, str]]] = {}
 
-    def __init_subclass__(cls, title: str = "", **settings: Any) -> None:
+    def __init_subclass__(
+        cls, title: str = "", example: tuple[str, str] = ("", ""), **settings: Any
+    ) -> None:
         super().__init_subclass__(**settings)
         bases = [
             base
@@ -129,8 +140,15 @@ class OptionGroup(Value):
         cls._fields = tuple(dict.fromkeys([*inherited, *cls._fields]))
         above = [item for base in bases for item in base.declared.items()]
         cls.declared = {**dict(above), **own}
+        examples = [item for base in bases for item in base.examples.items()]
+        cls.examples = dict(examples) | ({title: example} if any(example) else {})
         for name, declared in own.items():
             setattr(cls, name, declared.default)
+
+    @classmethod
+    def of(cls, options: OptionGroup) -> Self:
+        """Return the values of all options, for a type checker those of this group."""
+        return cast("Self", options)
 
 
 def without_values(arguments: Sequence[str]) -> list[str]:

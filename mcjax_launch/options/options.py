@@ -2,20 +2,26 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
-from mcjax_launch.options import kinds
-from mcjax_launch.options.option import OptionGroup, declare_flag, declare_option
+from mcjax_launch.options import features, kinds
+from mcjax_launch.options.option import TERMINAL, OptionGroup, declare_flag, declare_option
 
 #: Defaults of --grace, in seconds between asking ranks to exit and killing them, by the cause.
 GRACE_S = {"failure": 2.0, "INT": 5.0, "TERM": 30.0, "HUP": 30.0, "save": 0.5}
 
 _NO_LIMIT = "no limit"
-_TERMINAL = "the terminal is the calling program's"
-_OF_EMIT = {"only_command": "it is for --emit", "needs": "--emit KIND"}
 
 
-class JobOptions(OptionGroup, title="Job", kw_only=True):
+class JobOptions(
+    OptionGroup,
+    title="Job",
+    example=(
+        "A module in four ranks, with a variable and an argument of each rank's own:",
+        "mcjax-launch -n 4 -x SEED=1 -m package.train --shard {process_id}",
+    ),
+    kw_only=True,
+):
     """Options on the program, its ranks and their environment."""
 
     num_processes: int | None = declare_option(
@@ -25,11 +31,13 @@ class JobOptions(OptionGroup, title="Job", kw_only=True):
         shown="the hosts' slots; 1 locally",
         help="Ranks (processes) in the whole job, on all hosts together; each runs PROGRAM, and "
         "all join one JAX job.",
+        is_common=True,
     )
     module: bool = declare_flag(
         "PROGRAM is the name of a Python module, run as `python -m` does: -m pytest tests.",
         short=("-m",),
         in_project=False,
+        is_common=True,
     )
     python: str | None = declare_option(
         kinds.FILE,
@@ -37,6 +45,7 @@ class JobOptions(OptionGroup, title="Job", kw_only=True):
         shown="the active environment's, else one with jax",
         help="Python interpreter of the ranks, such as a virtual environment's bin/python; the "
         "same path on every host.",
+        is_common=True,
     )
     chdir: str | None = declare_option(
         kinds.FOLDER,
@@ -44,6 +53,7 @@ class JobOptions(OptionGroup, title="Job", kw_only=True):
         shown="the current directory",
         help="Working directory of the ranks on every host, for a PROGRAM that opens files by "
         "relative paths.",
+        is_common=True,
     )
     env: tuple[str, ...] = declare_option(
         kinds.VARIABLES,
@@ -52,6 +62,7 @@ class JobOptions(OptionGroup, title="Job", kw_only=True):
         repeats=True,
         help="Set a variable in every rank; without a value pass on the launcher's, by a pattern "
         "('NCCL_*') several. Repeatable.",
+        is_common=True,
     )
     env_file: tuple[str, ...] = declare_option(
         kinds.PATHS,
@@ -65,12 +76,6 @@ class JobOptions(OptionGroup, title="Job", kw_only=True):
         help="Also set RANK, WORLD_SIZE, LOCAL_RANK, MASTER_ADDR, MASTER_PORT and others, for "
         "programs that were written for torchrun.",
     )
-    stdin: bool = declare_flag(
-        "Give rank 0, on this machine, the launcher's standard input: what you type, a file or a "
-        "pipe.",
-        only_command="standard input is the calling program's",
-        in_project=False,
-    )
     wrap: tuple[str, ...] = declare_option(
         kinds.WRAPPERS,
         default=(),
@@ -82,30 +87,17 @@ class JobOptions(OptionGroup, title="Job", kw_only=True):
         "Only set variables: load no hook into the ranks' Python, for programs that it disturbs; "
         "failures are explained less.",
     )
-    preload: tuple[str, ...] = declare_option(
-        kinds.MODULES,
-        default=("auto",),
-        shown="auto",
-        metavar="auto|none|MODULES",
-        help="Import modules (jax,flax) once per host and fork the ranks from there; "
-        "auto: jax, for programs that import it.",
-    )
-    compile_once: Literal["auto", "on", "off"] = declare_option(
-        kinds.make_choice_kind("auto", "on", "off"),
-        default="auto",
-        excludes=("--compile-cache",),
-        excludes_if="off",
-        help="Compile each program once per host: the other ranks load it; auto: on CPU devices.",
-    )
-    compile_cache: str | None = declare_option(
-        kinds.CACHE,
-        once=True,
-        excludes=("--no-hook",),
-        help="Keep compiled programs in DIR for later runs, at most SIZE of them (needs filelock).",
-    )
 
 
-class DeviceOptions(OptionGroup, title="Devices", kw_only=True):
+class DeviceOptions(
+    OptionGroup,
+    title="Devices",
+    example=(
+        "Four ranks on this machine, each with two CPU devices:",
+        "mcjax-launch -n 4 -d 2 train.py --steps 100",
+    ),
+    kw_only=True,
+):
     """Options on each rank's share of its host: devices, cores and priority."""
 
     cpu_devices: int | None = declare_option(
@@ -115,11 +107,13 @@ class DeviceOptions(OptionGroup, title="Devices", kw_only=True):
         excludes=("--gpus-per-process: JAX computes on one of them",),
         help="Give each rank K CPU devices and set JAX_PLATFORMS=cpu, to try a program without "
         "accelerators.",
+        is_common=True,
     )
     gpus_per_process: int | Literal["all"] | None = declare_option(
         kinds.GPUS,
         shown="an equal share of its host's",
         help="Give each rank K GPUs of its own, or all of its host's.",
+        is_common=True,
     )
     tpu_chips_per_process: int | None = declare_option(
         kinds.make_number_kind(1, 1024, "K"),
@@ -145,7 +139,15 @@ class DeviceOptions(OptionGroup, title="Devices", kw_only=True):
     )
 
 
-class HostOptions(OptionGroup, title="Hosts", kw_only=True):
+class HostOptions(
+    OptionGroup,
+    title="Hosts",
+    example=(
+        "Eight ranks on each of the hosts in a file, with their output in logs/:",
+        "mcjax-launch --hosts hosts.txt --procs-per-host 8 --log-dir logs train.py",
+    ),
+    kw_only=True,
+):
     """Options on the hosts of the ranks and the ways to reach them."""
 
     hosts: str | tuple[str, ...] | None = declare_option(  # several: the lines of a hosts file
@@ -153,12 +155,14 @@ class HostOptions(OptionGroup, title="Hosts", kw_only=True):
         once=True,
         shown="a scheduler's allocation, or this machine",
         help="Hosts to run on: a hosts file, a list such as a,b,c, or - for standard input.",
+        is_common=True,
     )
     procs_per_host: int | None = declare_option(
         kinds.ONE_OR_MORE,
         metavar="K",
         shown="1; in an allocation what the scheduler says",
         help="Ranks on each host that has no number of its own (a:2, or slots=2 in a hosts file).",
+        is_common=True,
     )
     via: str | None = declare_option(
         kinds.VIA,
@@ -170,29 +174,16 @@ class HostOptions(OptionGroup, title="Hosts", kw_only=True):
         default=(),
         repeats=True,
         help="Copy a file or directory to every host and run there. Repeatable.",
+        is_common=True,
     )
     no_host_cache: bool = declare_flag(
         "Keep nothing on the hosts that would make the next start faster."
-    )
-    setup: str | None = declare_option(
-        kinds.TEXT,
-        metavar="COMMAND",
-        help="Run a command on each host at each start, before the ranks, which get the variables "
-        "that it sets.",
     )
     coordinator: str | None = declare_option(
         kinds.COORDINATOR,
         shown="rank 0's host, a free port",
         help="Address of JAX's coordinator, HOST:PORT, where ranks cannot reach the address that "
         "is chosen by itself.",
-    )
-    mtls: Literal["auto", "on", "off"] = declare_option(
-        kinds.make_choice_kind("auto", "on", "off"),
-        default="auto",
-        excludes=("--no-hook: the hook gives ranks their certificate",),
-        excludes_if="on",
-        help="Let only this job's processes reach the coordinator, by mutual TLS; auto: on "
-        "several hosts with jax 0.12 or newer.",
     )
     num_hosts: int | None = declare_option(
         kinds.ONE_OR_MORE,
@@ -210,7 +201,15 @@ class HostOptions(OptionGroup, title="Hosts", kw_only=True):
     )
 
 
-class OutputOptions(OptionGroup, title="Output", kw_only=True):
+class OutputOptions(
+    OptionGroup,
+    title="Output",
+    example=(
+        "All output in files, rank 0's also here, and a status row for each rank:",
+        "mcjax-launch -n 4 --log-dir logs --show 0 --status=table train.py",
+    ),
+    kw_only=True,
+):
     """Options on the output of ranks and launcher."""
 
     log_dir: str | None = declare_option(
@@ -218,6 +217,7 @@ class OutputOptions(OptionGroup, title="Output", kw_only=True):
         once=True,
         help="Write each rank's complete output to DIR/<rank>.out and DIR/<rank>.err, also of "
         "ranks that are not shown.",
+        is_common=True,
     )
     show: frozenset[int] | None = declare_option(
         kinds.RANKS,
@@ -245,20 +245,31 @@ class OutputOptions(OptionGroup, title="Output", kw_only=True):
         "terminal.",
     )
     quiet: bool = declare_flag(
-        "Of the launcher's own lines, print only errors, warnings and the summary.", short=("-q",)
+        "Of the launcher's own lines, print only errors, warnings and the summary.",
+        short=("-q",),
+        is_common=True,
     )
     verbose: bool = declare_flag(
-        "Print each step of the launcher and all of JAX's log lines.", short=("-v",)
+        "Print each step of the launcher and all of JAX's log lines.", short=("-v",), is_common=True
     )
     status: Literal["line", "table"] | None = declare_option(
         kinds.make_choice_kind("line", "table"),
         metavar="[line|table]",
-        only_command=_TERMINAL,
+        only_command=TERMINAL,
         help="Show progress in the terminal's last row, or in one row per rank.",
+        is_common=True,
     )
 
 
-class LimitOptions(OptionGroup, title="Limits and restarts", kw_only=True):
+class LimitOptions(
+    OptionGroup,
+    title="Limits and restarts",
+    example=(
+        "End a job after ten minutes without progress; restart it up to three times:",
+        "mcjax-launch -n 4 --stall-timeout 10m --max-restarts 3 train.py",
+    ),
+    kw_only=True,
+):
     """Options on time limits, failures and restarts. Durations are in seconds."""
 
     timeout: float | None = declare_option(
@@ -266,6 +277,7 @@ class LimitOptions(OptionGroup, title="Limits and restarts", kw_only=True):
         shown=_NO_LIMIT,
         help="Stop the job after D with all ranks' stacks and exit status 124, so that nothing "
         "runs for ever.",
+        is_common=True,
     )
     start_timeout: float | None = declare_option(
         kinds.LIMIT,
@@ -290,27 +302,12 @@ class LimitOptions(OptionGroup, title="Limits and restarts", kw_only=True):
         default="stop",
         help="After a rank's failure stop the job, or let the others continue.",
     )
-    watch: tuple[str, ...] = declare_option(
-        kinds.WATCHED,
-        default=(),
-        repeats=True,
-        shown="off",
-        only_command="the command keeps running",
-        in_project=False,
-        excludes=(
-            "--emit",
-            "--dry-run",
-            "--num-hosts: each launcher would start its own ranks again",
-            "--stdin: it can be read only once",
-        ),
-        help="Run again when PROGRAM, a Python file beside it or in a package there, or PATH is "
-        "saved. Repeatable.",
-    )
     max_restarts: int = declare_option(
         kinds.COUNT,
         default=0,
         help="Restart the whole job after a failure or a lost host, at most N times, for programs "
         "with checkpoints.",
+        is_common=True,
     )
     preempted_status: int | None = declare_option(
         kinds.STATUS,
@@ -322,57 +319,11 @@ class LimitOptions(OptionGroup, title="Limits and restarts", kw_only=True):
 class DebuggingOptions(OptionGroup, title="Debugging", kw_only=True):
     """Options for debugging a job, and for records of its run."""
 
-    pdb: frozenset[int] | Literal["all"] | None = declare_option(
-        kinds.SOME_RANKS,
-        metavar="[RANKS]",
-        only_command=_TERMINAL,
-        excludes=("--no-hook", "--stdin: both read the terminal"),
-        help="Open a debugger where an exception ends one of these ranks, by default any.",
-    )
-    verify_spmd: bool = declare_flag(
-        "End the job (status 1) at the first difference between ranks' programs, or between their "
-        "values of a replicated array.",
-        excludes=("--no-hook", "--on-rank-failure: ranks that go on run other programs"),
-    )
-    preview: frozenset[int] | Literal["all"] | None = declare_option(
-        kinds.PREVIEW,
-        in_project=False,
-        only_command="it prints a report",
-        excludes=(
-            *("--no-hook", "--emit", "--check", "--watch", "--detach"),
-            *("--num-hosts", "--max-restarts", "--verify-spmd", "--compile-cache"),
-            *("--sync", "--cpu-transfers", "--tpu-chips-per-process"),
-            "--gpus-per-process: it runs on CPU devices, give each rank K with -d K",
-        ),
-        help="Run only these ranks (0), each alone and here; compile programs that span processes "
-        "and report what they need.",
-    )
-    on: str | None = declare_option(
-        kinds.CHIP,
-        in_project=False,
-        only_command="it is for --preview",
-        needs="--preview RANKS",
-        help="Compare with a chip's memory (80G, h100) or compile for a TPU slice (v5e:8x8); "
-        "status 1: too large.",
-    )
-    preview_steps: int | None = declare_option(
-        kinds.ONE_OR_MORE,
-        in_project=False,
-        only_command="it is for --preview",
-        needs="--preview RANKS",
-        help="End each rank of --preview after N calls of the program that it calls most.",
-    )
-    profile: str | None = declare_option(
-        kinds.PROFILE,
-        once=True,
-        excludes=("--no-hook",),
-        help="Trace all ranks with JAX's profiler for the same 5 s, from D (10s) after "
-        "initialize() on, into DIR/RANK.",
-    )
     report: str | None = declare_option(
         kinds.FILE,
         once=True,
         help="Write a record of the run to FILE (.json or .html), to read or compare later.",
+        is_common=True,
     )
     events: str | None = declare_option(
         kinds.FILE,
@@ -381,112 +332,31 @@ class DebuggingOptions(OptionGroup, title="Debugging", kw_only=True):
         only_command="the API reads them",
         in_project=False,
         help="Write what happens, as it happens, to FILE, a FIFO or a descriptor: JSON lines.",
+        is_common=True,
     )
     check: bool = declare_flag(
         "Run no PROGRAM; report whether a job would work on these hosts, and whether all have the "
         "same PROGRAM.",
         in_project=False,
         only_command="it prints a list",
+        is_common=True,
     )
     dry_run: bool = declare_flag(
         "Print each rank's host, command and variables, to see what a command line means; start "
         "nothing.",
         in_project=False,
         only_command="it is for reading",
+        is_common=True,
     )
 
 
-class DetachedOptions(OptionGroup, title="Detached jobs", kw_only=True):
-    """Options to start, show, list and end detached jobs."""
+if TYPE_CHECKING:
 
-    detach: bool = declare_flag(
-        "Start the job without a terminal, print its id once all ranks run, and return.",
-        excludes=(
-            "--emit: a scheduler's job has no terminal to leave",
-            "--watch: it starts the job again while you edit",
-            "--pdb: a detached job has no terminal for debuggers",
-        ),
-        in_project=False,
-        only_command="`start` returns at once",
-    )
-    attach: str | None = declare_option(
-        kinds.LATEST_JOB,
-        metavar="[ID]",
-        in_environ=False,
-        only_command=_TERMINAL,
-        help="Show the detached job ID, or the running or latest one; Ctrl-C leaves it running.",
-    )
-    jobs: bool = declare_flag(
-        "List the detached jobs, each with its id, state, ranks, hosts and last line.",
-        in_environ=False,
-        only_command="it prints a list",
-    )
-    json: bool = declare_flag(
-        "List them as JSON, one line a job, for scripts and other programs.",
-        in_environ=False,
-        needs="--jobs",
-        only_command="it prints a list",
-    )
-    stop: str | None = declare_option(
-        kinds.JOB,
-        metavar="ID",
-        in_environ=False,
-        only_command="it is for detached jobs",
-        help="End the detached job ID as Ctrl-C would, and wait for its end; again: kill its "
-        "ranks.",
-    )
-    wait: str | None = declare_option(
-        kinds.JOB,
-        metavar="ID",
-        in_environ=False,
-        only_command="it is for detached jobs",
-        help="Wait for the end of the detached job ID, at most --timeout D, and print it as JSON.",
-    )
+    class FeatureOptions(OptionGroup):
+        """Options of features; code that reads them says of which: `WatchOptions.of(job).watch`."""
 
-
-class BatchOptions(OptionGroup, title="Batch scripts and manifests", kw_only=True):
-    """Options for --emit, which prints a scheduler's script or manifest and runs nothing."""
-
-    emit: str | None = declare_option(
-        kinds.make_choice_kind("slurm", "jobset", "job"),
-        in_project=False,
-        only_command="it runs nothing",
-        help="Print a batch script or manifest that runs this job; start nothing.",
-    )
-    image: str | None = declare_option(
-        kinds.TEXT,
-        metavar="IMAGE",
-        **_OF_EMIT,
-        help="Container image with mcjax-launch and JAX, which jobset and job need, as "
-        "registry/name:tag.",
-    )
-    name: str | None = declare_option(
-        kinds.TEXT,
-        metavar="NAME",
-        **_OF_EMIT,
-        shown="PROGRAM's name",
-        help="Name of the job, as the scheduler lists it and its pods are called.",
-    )
-    namespace: str | None = declare_option(
-        kinds.TEXT,
-        metavar="NAME",
-        **_OF_EMIT,
-        help="Kubernetes namespace of the job, where it is not that of kubectl's present context.",
-    )
-    tpu: str | None = declare_option(
-        kinds.TEXT,
-        metavar="TYPE:TOPOLOGY",
-        **_OF_EMIT,
-        help="TPU slice to request from GKE, as in tpu-v6e-slice:4x4; --slices K: K of them.",
-    )
-    engine_option: tuple[str, ...] = declare_option(
-        kinds.TEXT,
-        metavar="OPTION",
-        default=(),
-        repeats=True,
-        **_OF_EMIT,
-        help="Scheduler's option to add to a batch script, as in --partition=gpu. Repeatable.",
-    )
+else:
+    FeatureOptions = type(OptionGroup)("FeatureOptions", features.list_groups(), {})
 
 
 class Options(
@@ -496,8 +366,7 @@ class Options(
     OutputOptions,
     LimitOptions,
     DebuggingOptions,
-    DetachedOptions,
-    BatchOptions,
+    FeatureOptions,
     kw_only=True,
 ):
     """Values of all options of a job; as a rule None if an option was not given."""

@@ -36,9 +36,6 @@ class Keywords(TypedDict, total=False):
     env_style: Literal["torch"] | None
     wrap: Words | None
     no_hook: bool
-    preload: Words
-    compile_once: Literal["auto", "on", "off"]
-    compile_cache: Path | None
     cpu_devices: int | None
     gpus_per_process: int | Literal["all"] | None
     tpu_chips_per_process: int | None
@@ -50,9 +47,7 @@ class Keywords(TypedDict, total=False):
     via: str | None
     sync: Path | Sequence[Path] | None
     no_host_cache: bool
-    setup: str | None
     coordinator: str | None
-    mtls: Literal["auto", "on", "off"]
     num_hosts: int | None
     host_rank: int | None
     log_dir: Path | None
@@ -70,9 +65,14 @@ class Keywords(TypedDict, total=False):
     on_rank_failure: Literal["stop", "continue"]
     max_restarts: int
     preempted_status: int | None
-    verify_spmd: bool
-    profile: Path | None
     report: Path | None
+    compile_once: Literal["auto", "on", "off"]
+    compile_cache: Path | None
+    mtls: Literal["auto", "on", "off"]
+    preload: Words
+    profile: Path | None
+    verify_spmd: bool
+    setup: str | None
 
     # Only for a program.
     echo: bool

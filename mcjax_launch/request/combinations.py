@@ -9,6 +9,7 @@ from itertools import pairwise
 from mcjax_launch.errors import LaunchError
 from mcjax_launch.job.program_copies import list_source_paths
 from mcjax_launch.machine import known_schedulers
+from mcjax_launch.options import features as declared
 from mcjax_launch.options.option import Option
 from mcjax_launch.options.options import Options
 
@@ -21,10 +22,6 @@ FOR_CHECK = frozenset(
     | {"slices", "coordinator", "mtls", "color", "quiet", "verbose", "timeout", "start_timeout"}
     | {"grace"}
 )
-# Options that name what the launcher writes.
-# Values that --stdin took before.
-_RANKS = re.compile("all|none|[0-9][0-9,-]*")
-_WRITTEN = ("events", "report", "log_dir", "profile", "compile_cache")
 
 
 def check(options: Options, given: Set[str], environ: Mapping[str, str]) -> None:
@@ -39,8 +36,8 @@ def check(options: Options, given: Set[str], environ: Mapping[str, str]) -> None
         LaunchError: options cannot be combined, or PROGRAM is missing.
 
     """
-    runs_program = options.emit is None and not options.check
-    if options.json:  # with --jobs nothing comes here
+    runs_program = declared.get(options, "emit") is None and not options.check
+    if declared.get(options, "json"):  # with --jobs nothing comes here
         raise LaunchError("--json needs --jobs")
     if not options.program and runs_program:
         raise LaunchError("no PROGRAM: try mcjax-launch -n 4 train.py, or --help")
@@ -56,7 +53,7 @@ def check(options: Options, given: Set[str], environ: Mapping[str, str]) -> None
     _check_output_paths(options)
     _check_contradictions(options)
     _check_declared(options, given)
-    if options.emit is None:
+    if declared.get(options, "emit") is None:
         _check_lone(options, given, environ)
 
 
@@ -98,10 +95,10 @@ def _check_module(name: str) -> None:
 
 def _check_output_paths(options: Options) -> None:
     """Refuse a Python file as output, which is likely the user's PROGRAM."""
-    for name in _WRITTEN:
-        value = getattr(options, name) or ""
+    for option in Options.declared.values():
+        is_output = option.once and option.kind is not None and option.kind.accepts == "Path"
+        value = (is_output and getattr(options, option.name)) or ""
         if re.search(r"\.py([@:]\d\w*)?$", value):  # --profile DIR@30s, --compile-cache DIR:5G
-            option = Options.declared[name]
             raise LaunchError(
                 f"{option.long} {value} is the name of a Python program, not of output; write "
                 f"{option.long} {option.metavar} PROGRAM"
@@ -111,15 +108,7 @@ def _check_output_paths(options: Options) -> None:
 def _check_contradictions(options: Options) -> None:
     if options.collapse == "always" and options.no_prefix:
         raise LaunchError("--collapse always cannot be combined with --no-prefix")
-    if options.mtls == "on" and options.num_hosts and options.emit is None:
-        raise LaunchError("--mtls on needs one launcher for all hosts: leave out --num-hosts")
-    if options.stdin and options.program and _RANKS.fullmatch(options.program[0]):
-        raise LaunchError(
-            f"--stdin {options.program[0]}: takes no ranks any more: rank 0 gets the launcher's "
-            "standard input, and a file is read by each rank itself"
-        )
-    if options.stdin and options.hosts == "-":
-        raise LaunchError("--hosts - reads standard input itself: with --stdin, name a file")
+    declared.check(options)
 
 
 def _check_declared(options: Options, given: Set[str]) -> None:
@@ -160,7 +149,11 @@ def _check_without_hosts(options: Options, given: Set[str]) -> None:
             )
         raise LaunchError(f"--via {options.via}: no hosts to reach; name them with --hosts")
     whole, each = options.num_processes, options.procs_per_host
-    alone = options.num_hosts is None and options.preview is None and "procs_per_host" in given
+    alone = (
+        options.num_hosts is None
+        and not declared.get(options, "preview")
+        and "procs_per_host" in given
+    )
     if alone and whole is not None and each is not None and whole > each:
         raise LaunchError(
             f"--procs-per-host {each}: this machine alone cannot take -n {whole}; add --hosts, or "

@@ -1,16 +1,14 @@
 """Construction of a Job from the options; pure."""
 
-import os.path
 from collections.abc import Sequence
-from typing import Literal
 
 from mcjax_launch.errors import LaunchError
 from mcjax_launch.job.hosts import Host
-from mcjax_launch.job.job import Job
-from mcjax_launch.options.kinds import check_slices, split_cache, split_profile
+from mcjax_launch.job.job import Job, check_ranks
+from mcjax_launch.options.kinds import check_slices
 from mcjax_launch.options.options import Options
 from mcjax_launch.options.wrappers import Wrapper, parse
-from mcjax_launch.ranks import MOST_RANKS, format_ranks
+from mcjax_launch.ranks import MOST_RANKS
 from mcjax_launch.request.this_machine import ThisMachine
 
 
@@ -34,7 +32,7 @@ def make_job(
     num_processes = _compute_num_processes(options, hosts, num_hosts)
     if sizes:
         num_processes = sum(sizes)
-    _check_ranks("--show", options.show or frozenset(), num_processes)
+    check_ranks("--show", options.show or frozenset(), num_processes)
     completed: dict[str, object] = {
         "num_processes": num_processes,
         "num_hosts": num_hosts,
@@ -44,27 +42,9 @@ def make_job(
         "chdir_given": options.chdir is not None,
         "hook": not options.no_hook,
         "wrappers": _parse_wrappers(options, num_processes),
-        "pdb": _expand_ranks("--pdb", options.pdb, num_processes),
         "record": options.report is not None,
-        "compile_cache": _resolve_compile_cache(options),
     }
-    if options.profile:
-        folder, completed["profile_after"] = split_profile(options.profile)
-        completed["profile"] = os.path.abspath(folder)
-    if options.preview is not None:
-        from mcjax_launch.request.preview import make_fields
-
-        ranks = _expand_ranks("--preview", options.preview, num_processes)
-        completed |= make_fields(options, ranks, sizes)
     return Job(**vars(options) | here._asdict() | here.python._asdict() | completed)
-
-
-def _resolve_compile_cache(options: Options) -> tuple[str, int] | None:
-    """Return the absolute folder of --compile-cache and its limit in bytes; None if not given."""
-    if not options.compile_cache:
-        return None
-    folder, size = split_cache(options.compile_cache)
-    return os.path.abspath(os.path.expanduser(folder)), size
 
 
 def _replace_python(options: Options, python: str) -> tuple[str, ...]:
@@ -108,26 +88,9 @@ def _count_slots(hosts: Sequence[Host], num_hosts: int) -> int:
     return slots
 
 
-def _expand_ranks(
-    option: str, ranks: frozenset[int] | Literal["all"] | None, num_processes: int
-) -> frozenset[int]:
-    """Return the ranks in an option's value; "all" gives all ranks, None gives none."""
-    if ranks == "all":
-        return frozenset(range(num_processes))
-    _check_ranks(option, ranks or frozenset(), num_processes)
-    return ranks or frozenset()
-
-
 def _parse_wrappers(options: Options, num_processes: int) -> tuple[Wrapper, ...]:
     """Return the parsed values of --wrap; their ranks must exist."""
     wrappers = tuple(parse(text) for text in options.wrap)
     for wrapper in wrappers:
-        _check_ranks("--wrap", wrapper.ranks or frozenset(), num_processes)
+        check_ranks("--wrap", wrapper.ranks or frozenset(), num_processes)
     return wrappers
-
-
-def _check_ranks(option: str, ranks: frozenset[int], num_processes: int) -> None:
-    """Refuse an option's value with ranks that the job does not have."""
-    if max(ranks, default=0) >= num_processes:
-        there_are = format_ranks(range(num_processes))
-        raise LaunchError(f"{option} {max(ranks)}: no such rank; the job has {there_are}")

@@ -18,6 +18,7 @@ from mcjax_launch.machine.interpreter import (
     suggest_cure,
 )
 from mcjax_launch.machine.system import list_names, read_regular_file
+from mcjax_launch.options import features as declared
 from mcjax_launch.options.wrappers import list_commands
 from mcjax_launch.wire.exit_status import NOT_FOUND
 
@@ -209,7 +210,7 @@ def check_pipe(job: Job) -> None:
     if job.num_processes == 1:
         runs_again = {
             "--max-restarts": job.max_restarts > 0,
-            "--watch": bool(job.watch),
+            "--watch": bool(declared.get(job, "watch")),
         }
         why = next((f"without {option}" for option, is_given in runs_again.items() if is_given), "")
     if why:

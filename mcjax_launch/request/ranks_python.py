@@ -5,10 +5,12 @@ import sys
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
+from mcjax_launch import features
 from mcjax_launch.job.hosts import Host
 from mcjax_launch.job.job import WITHOUT_JAX, Job, is_python
 from mcjax_launch.machine import interpreter
-from mcjax_launch.machine.interpreter import find_command, find_executable
+from mcjax_launch.machine.interpreter import find_command, find_executable, is_importable
+from mcjax_launch.options import features as declared
 from mcjax_launch.options.options import Options
 from mcjax_launch.request.program import run_check
 
@@ -43,7 +45,7 @@ def find(
         if is_python(options.program, options.module):
             return _choose_default(environ)
         return RanksPython(sys.executable)  # only for the agents of other hosts
-    if not here or options.setup is not None:  # which may make it
+    if not here or declared.find_used(features.FIRST_STEP, options):  # which may make it
         return RanksPython(options.python)
     elsewhere = not all(host.is_local for host in hosts)
     return _find_named(options.python, environ, elsewhere=elsewhere)
@@ -53,7 +55,7 @@ def describe(job: Job, hosts: Sequence[Host]) -> str:
     """Return a line for -v: the ranks' Python, and the reason for this choice."""
     origin = f" ({job.python_origin})" if job.python_origin else ""
     text = f"the ranks' Python: {job.python}{origin}"
-    if job.setup is not None and not job.python_given:
+    if declared.find_used(features.FIRST_STEP, job) and not job.python_given:
         return f"{text}, unless --setup chooses another"
     elsewhere = not job.python_given and not all(host.is_local for host in hosts)
     return f"{text}; python3 on hosts that do not have it" if elsewhere else text
@@ -119,11 +121,3 @@ def _has_jax(python: str, environ: Mapping[str, str]) -> bool:
         return interpreter.has_jax(python, os.sep, environ)
     except OSError:
         return False
-
-
-def is_importable(name: str) -> bool:
-    """Return whether this process can import a package; faster than importlib.util.find_spec."""
-    finders = [finder for finder in sys.meta_path if hasattr(finder, "find_spec")]
-    specs = (finder.find_spec(name, None) for finder in finders)
-    # A folder of this name without __init__.py is not a package; it has no origin.
-    return any(spec.origin for spec in specs if spec is not None)

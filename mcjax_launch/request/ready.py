@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Mapping, Sequence
+from importlib import import_module
 from typing import TYPE_CHECKING
 
 from mcjax_launch import features
@@ -17,6 +18,7 @@ from mcjax_launch.job.plan import count_ranks_by_host
 from mcjax_launch.journal import optional
 from mcjax_launch.journal.events import NO_EVENTS, Events
 from mcjax_launch.launcher.entry import run as run_job
+from mcjax_launch.options import features as declared
 from mcjax_launch.ranks import MOST_RANKS
 from mcjax_launch.request import ranks_python, this_machine
 from mcjax_launch.request.coordinates import complete_program, find_program_name, suggest_program
@@ -51,30 +53,31 @@ def prepare(options: Options, environ: Mapping[str, str], say: Say) -> tuple[Job
     explain = say if options.verbose else None
     found = find_hosts(options, environ)
     sizes: tuple[int, ...] = ()
-    if options.preview is not None:
-        from mcjax_launch.request.preview import compute_sizes
-
-        sizes, found = compute_sizes(options, found), (Host(name=LOCAL, slots=MOST_RANKS),)
+    if lone := declared.find_used(features.ALONE, options):
+        lone = import_module(f"{lone.__package__}.choice")
+        sizes, found = lone.compute_sizes(options, found), (Host(name=LOCAL, slots=MOST_RANKS),)
     here = this_machine.collect_facts(options, found, environ, say)
     job = make_job(options, found, here, sizes)
+    if lone:
+        job = lone.choose_ranks(job, sizes)
     for line in (
         *describe_allocation(options, environ, found, job.via),
         *describe_unused_way(options, found),
     ):
         say(line)
     check_pipe(job)
-    if this_machine.runs_here(found) and not job.sync and job.setup is None:
+    if (
+        this_machine.runs_here(found)
+        and not job.sync
+        and not declared.find_used(features.FIRST_STEP, job)
+    ):
         check_program(job, found)
     job = _with_arguments(job, say)
     if explain is not None and job.is_python:
         explain(ranks_python.describe(job, found))
     _check_files(options)
     hosts = tuple(count_ranks_by_host(job.processes_here, found))
-    if job.mtls != "off":
-        job = choose_mtls(job, hosts, environ, explain)
-    if job.preload == ("auto",):
-        job = _without_needless_preload(job, hosts, explain)
-    return job, hosts
+    return declared.complete(job, hosts, environ, explain), hosts
 
 
 def _with_arguments(job: Job, say: Say) -> Job:
@@ -89,43 +92,6 @@ def _with_arguments(job: Job, say: Say) -> Job:
     shown = " ".join(("-m", *program) if job.module else program)
     say(f"{find_program_name(job)} takes its coordinates from its arguments: running {shown}")
     return job.copy_with(program=program)
-
-
-def _without_needless_preload(job: Job, hosts: Sequence[Host], say: Say | None) -> Job:
-    """Return the job, with --preload none if preloading cannot speed up its start."""
-    if not features.exists("preload"):
-        return job.copy_with(preload=())
-    from mcjax_launch.features.preload.choice import find_reason_against
-
-    why = find_reason_against(job, hosts)
-    if why and say is not None:
-        say(f"--preload auto: {why}; the ranks are started afresh")
-    return job.copy_with(preload=()) if why else job
-
-
-def choose_mtls(
-    job: Job, hosts: Sequence[Host], environ: Mapping[str, str], say: Say | None
-) -> Job:
-    """Return the job, with --mtls off if TLS is not possible or not needed.
-
-    Args:
-        job: job with --mtls auto or on.
-        hosts: hosts that get ranks.
-        environ: variables of this process.
-        say: called with the reason if TLS is not possible; None to print none.
-
-    Raises:
-        LaunchError: --mtls on is given, and TLS is not possible.
-
-    """
-    if job.mtls == "auto" and len(hosts) == 1:
-        return job.copy_with(mtls="off")
-    from mcjax_launch.request.this_machine import explain_no_tls
-
-    why = explain_no_tls(job, environ)
-    if why and say is not None:
-        say(f"--mtls auto: {why}")
-    return job.copy_with(mtls="off") if why else job
 
 
 def _check_files(options: Options) -> None:

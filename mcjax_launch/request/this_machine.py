@@ -9,15 +9,12 @@ from typing import NamedTuple
 
 from mcjax_launch.errors import LaunchError
 from mcjax_launch.job.hosts import Host
-from mcjax_launch.job.job import Job
 from mcjax_launch.machine import known_schedulers
-from mcjax_launch.machine.interpreter import find_executable
-from mcjax_launch.machine.system import find_input_position
 from mcjax_launch.options.options import Options
 from mcjax_launch.request import ranks_python
 from mcjax_launch.request.hosts import choose_via
 from mcjax_launch.request.program import advise_missing_program
-from mcjax_launch.request.ranks_python import RanksPython, is_importable
+from mcjax_launch.request.ranks_python import RanksPython
 from mcjax_launch.request.variables import collect_variables
 from mcjax_launch.wire.address import is_loopback, join_address, split_address
 from mcjax_launch.wire.exit_status import TIMED_OUT, USAGE
@@ -115,19 +112,6 @@ def is_on_github(environ: Mapping[str, str]) -> bool:
     return environ.get("GITHUB_ACTIONS") == "true"
 
 
-def check_terminal() -> None:
-    """Refuse --pdb without a terminal.
-
-    Raises:
-        LaunchError: there is no terminal.
-
-    """
-    from mcjax_launch.launcher.front import explain_no_terminal
-
-    if why := explain_no_terminal():
-        raise LaunchError(f"--pdb needs a terminal: {why}")
-
-
 def collect_facts(
     options: Options,
     hosts: Sequence[Host],
@@ -147,8 +131,6 @@ def collect_facts(
 
     """
     here = runs_here(hosts)
-    if options.stdin and not options.host_rank and not options.dry_run:
-        _check_input(options, hosts[0])
     chdir = _choose_folder(options, environ, here)
     coordinator, coordinator_name = _find_coordinator(options, say)
     return ThisMachine(
@@ -167,43 +149,6 @@ def _format_program_hint(options: Options, hosts: Sequence[Host]) -> str:
     if not options.sync and all(host.is_local for host in hosts):
         return ""
     return advise_missing_program(options.program, options.module, options.sync)
-
-
-def _check_input(options: Options, first: Host) -> None:
-    """Refuse --stdin where rank 0 cannot read this process's standard input.
-
-    Args:
-        options: all options.
-        first: rank 0's host.
-
-    Raises:
-        LaunchError: rank 0 is elsewhere, a restart cannot read a pipe again, or a shell reads the
-            terminal.
-
-    """
-    if not first.is_local:
-        raise LaunchError(
-            f"--stdin: rank 0 is on {first.name}, and ssh or another client of --via passes on no "
-            "standard input: have PROGRAM open a file (--sync FILE)"
-        )
-    if options.max_restarts and find_input_position() is None:
-        raise LaunchError(
-            "--stdin: a restart can read standard input again only from a file; redirect it from "
-            "one (< FILE), or leave out --max-restarts"
-        )
-    if _is_in_background():
-        raise LaunchError(
-            "--stdin: this job is in the background of its terminal, where the shell reads what is "
-            "typed: start it in the foreground, or redirect a file (< FILE)"
-        )
-
-
-def _is_in_background() -> bool:
-    """Return whether standard input is this process's terminal, and the shell reads it."""
-    try:
-        return os.tcgetpgrp(0) != os.getpgrp()
-    except OSError:  # no terminal, or that of another session
-        return False
 
 
 def _choose_folder(options: Options, environ: Mapping[str, str], here: bool) -> str:
@@ -252,30 +197,3 @@ def _choose_wait_s(options: Options) -> float:
     if not options.num_hosts or options.dry_run:
         return 0.0
     return _NAME_S if options.start_timeout is None else options.start_timeout
-
-
-def explain_no_tls(job: Job, environ: Mapping[str, str]) -> str:
-    """Return the reason why a job cannot have TLS; "" if none is known before the start.
-
-    Args:
-        job: job on several hosts, or with --mtls on.
-        environ: variables of this process.
-
-    Raises:
-        LaunchError: --mtls on is given, and TLS is not possible.
-
-    """
-    if not job.hook:
-        return "with --no-hook ranks get no certificate"
-    if not find_executable("openssl", "", environ.get("PATH", os.defpath)) and not is_importable(
-        "cryptography"
-    ):
-        why = "to make a certificate, openssl or the Python package cryptography is needed here"
-        if job.mtls == "on":
-            raise LaunchError(f"--mtls on: {why}: install one of them")
-        return why
-    if job.expects_hooks:
-        return ""
-    if job.mtls == "on" and os.path.basename(job.program[0]).startswith("python"):
-        raise LaunchError("--mtls on: python -I, -E and -S keep out the hook, which sets up TLS")
-    return "" if job.mtls == "on" else "the ranks' Python is not known"

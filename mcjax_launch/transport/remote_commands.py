@@ -298,7 +298,7 @@ class Transport:
 
     def _start_here(self) -> Pipes:
         """Start this machine's agent; with --stdin it inherits standard input for rank 0."""
-        if not self._job.stdin or self._job.host_rank:
+        if not self._job.reads_input or self._job.host_rank:
             return early.claim() or start(make_local_argv(), self._files_limit)
         given = os.dup(0)
         os.set_inheritable(given, True)

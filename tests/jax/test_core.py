@@ -11,6 +11,7 @@ from jobs import PROGRAMS, Ended, Jobs, Running
 from remote import FAKE_SSH
 
 import mcjax_launch
+from mcjax_launch.options import features
 
 OPTIONAL = ("explain", "python", "report")
 TOY = PROGRAMS / "toy.py"
@@ -116,6 +117,23 @@ def test_jobs_run_without_a_feature(jobs: Jobs, tmp_path: Path, name: str) -> No
     copy_without(name, to=tmp_path)
     ended = jobs.start("-n", 2, "-d", 2, TOY, cwd=tmp_path).finish()
     assert (ended.status, ended.stdout.count(" of 2: sum ")) == (0, 2)
+
+
+WITH_OPTIONS = {
+    name: [option.long for option in module.GROUP.declared.values()]
+    for name, module in features.load_all().items()
+    if module.GROUP.declared
+}
+
+
+@pytest.mark.parametrize("name", WITH_OPTIONS)
+def test_options_of_a_missing_feature_are_unknown(jobs: Jobs, tmp_path: Path, name: str) -> None:
+    copy_without(name, to=tmp_path)
+    shown = jobs.start("--help", "all", cwd=tmp_path).finish().stdout
+    for option in WITH_OPTIONS[name]:
+        assert f"\n  {option} " not in shown
+        ended = jobs.start(option, "x", "true", cwd=tmp_path).finish()
+        assert (ended.status, f"{option}: no such option" in ended.stderr) == (2, True)
 
 
 def test_programs_are_launched_without_the_folders_of_calls(jobs: Jobs, tmp_path: Path) -> None:

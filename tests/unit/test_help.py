@@ -8,7 +8,7 @@ import click
 import pytest
 
 from mcjax_launch.cli.command import command, main
-from mcjax_launch.cli.help import EXAMPLES, WHICH
+from mcjax_launch.cli.help import WHICH
 from mcjax_launch.cli.options import GROUPS
 from mcjax_launch.cli.words import get_group_key
 from mcjax_launch.options.options import Options
@@ -121,8 +121,8 @@ def test_options_that_no_variable_sets_are_named(shown: str) -> None:
 
 def test_examples_are_at_the_end(shown: str) -> None:
     *_, last = shown.rstrip().splitlines()
-    assert last.strip() == [*EXAMPLES.values()][-1][1]
-    for purpose, line in EXAMPLES.values():
+    assert last.strip() == [*Options.examples.values()][-1][1]
+    for purpose, line in Options.examples.values():
         assert f"\n  # {purpose}\n  {line}\n" in f"{shown}\n"
 
 
@@ -132,20 +132,22 @@ def test_common_options_are_listed_first() -> None:
     assert len(listed) == 28 + 3  # and those of help
     assert len(shown.splitlines()) <= 124
     *_, last = shown.rstrip().split("\n\n")
-    for title in EXAMPLES:
+    for title in Options.examples:
         assert get_group_key(title) in last
 
 
-@pytest.mark.parametrize("title", EXAMPLES)
+@pytest.mark.parametrize("title", Options.examples)
 def test_help_of_a_group_shows_its_options_and_an_example(title: str) -> None:
     """All of them, and an example."""
     shown = command.get_help(context(get_group_key(title)))
     assert list(sections(shown)) == [title, "Example"]
     assert len(entries(sections(shown)[title])) == len(GROUPS[title])
-    assert shown.rstrip().endswith("\n  ".join(["", "# " + EXAMPLES[title][0], EXAMPLES[title][1]]))
+    assert shown.rstrip().endswith(
+        "\n  ".join(["", "# " + Options.examples[title][0], Options.examples[title][1]])
+    )
 
 
-@pytest.mark.parametrize("line", [line for _, line in EXAMPLES.values()])
+@pytest.mark.parametrize("line", [line for _, line in Options.examples.values()])
 def test_examples_can_be_copied(
     line: str,
     tmp_path: Path,

@@ -4,6 +4,9 @@ import re
 
 import pytest
 
+from mcjax_launch.features.compile_once.options import CACHE, split_cache
+from mcjax_launch.features.preload.options import parse_modules
+from mcjax_launch.features.profile.options import split_profile
 from mcjax_launch.options import kinds
 from mcjax_launch.options.options import Options
 
@@ -59,25 +62,25 @@ def test_huge_duration_stays_finite() -> None:
     ("a:b:2GiB", "a:b", 2), ("c:1.5G", "c", 1.5),
 ])  # fmt: skip
 def test_cache_value_is_parsed(text: str, folder: str, gib: float) -> None:
-    assert kinds.split_cache(text) == (folder, gib * 2**30)
+    assert split_cache(text) == (folder, gib * 2**30)
 
 
 @pytest.mark.parametrize("text", ["c:50Q", "c:0", "c:0G", "c:5", ":5G", ""])
 def test_malformed_cache_value_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match="write DIR or DIR:5G"):
-        kinds.CACHE.read(text)
+        CACHE.read(text)
 
 
 def test_profile_value_needs_a_folder() -> None:
-    assert kinds.split_profile("a@b@2m") == ("a@b", 120)
+    assert split_profile("a@b@2m") == ("a@b", 120)
     with pytest.raises(ValueError, match="write DIR or DIR@30s"):
-        kinds.split_profile("@30s")
+        split_profile("@30s")
 
 
 @pytest.mark.parametrize("text", ["os/path", "a b", "1a", "jax,-v"])
 def test_invalid_module_name_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match="is not the name of a module"):
-        kinds.parse_modules(text)
+        parse_modules(text)
 
 
 @pytest.mark.parametrize(

@@ -19,11 +19,11 @@ from mcjax_launch.errors import LaunchError
 from mcjax_launch.features.watch import folders, saves
 from mcjax_launch.features.watch import watcher as watching
 from mcjax_launch.features.watch.folders import Watched, WatchedFolders
+from mcjax_launch.features.watch.options import may_be_watched
 from mcjax_launch.features.watch.saves import Saves, remove_compiled
 from mcjax_launch.features.watch.watcher import Watcher
 from mcjax_launch.job.program_file import find_syntax_errors
 from mcjax_launch.machine.loop import Loop
-from mcjax_launch.options.kinds import may_be_watched
 
 pytestmark = [pytest.mark.only_linux("inotify"), pytest.mark.every_jax]
 

@@ -10,6 +10,7 @@ from mcjax_launch.features.compile_once.messages import (
     Obtained,
     ShareCompiled,
 )
+from mcjax_launch.features.compile_once.options import CompileOptions
 from mcjax_launch.journal.facts import AwaitsCompilation, ProgramObtained
 from mcjax_launch.journal.words import format_duration
 from mcjax_launch.launcher.part import LauncherPart
@@ -34,11 +35,10 @@ class CompilationCounter(LauncherPart):
 
     def make_orders(self, ranks: Sequence["Rank"], plan: "Plan") -> Iterable["ToAgent"]:
         """Let the ranks of a host share, unless there is nothing to share with."""
-        job = self.launcher.job
-        if len(ranks) < 2 and not job.compile_cache:
+        own = CompileOptions.of(self.launcher.job)
+        if len(ranks) < 2 and not own.compile_cache:
             return ()
-        folder, size = job.compile_cache or ("", 0)
-        return (ShareCompiled(job.compile_once, folder, size),)
+        return (ShareCompiled(own.compile_once, own.compile_cache or "", own.compile_cache_bytes),)
 
     def on_message(self, link: "AgentConnection", message: "ToLauncher | Raw", now: float) -> None:
         """Count what ranks have obtained; report a cache that cannot be used."""
@@ -61,7 +61,7 @@ class CompilationCounter(LauncherPart):
         if link.host.name in self._unused:
             return
         self._unused.add(link.host.name)
-        folder, _ = self.launcher.job.compile_cache or ("", 0)
+        folder = CompileOptions.of(self.launcher.job).compile_cache
         where = f"host {link.host.name}: " if len(self.launcher.pool.links) > 1 else ""
         self.launcher.console.say(
             f"{where}--compile-cache {folder} is not used: {reason}; compiled programs are "

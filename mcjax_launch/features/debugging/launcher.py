@@ -16,6 +16,7 @@ from mcjax_launch.features.debugging.messages import (
     TerminalGranted,
     TerminalRefused,
 )
+from mcjax_launch.features.debugging.options import DebuggerOptions
 from mcjax_launch.features.debugging.turns import StoppedDebugger, Turns
 from mcjax_launch.features.debugging.user_terminal import UserTerminal, is_in_background
 from mcjax_launch.job.plan import Rank
@@ -49,11 +50,12 @@ class Debugging(LauncherPart, DebuggerDisplay):
         self._awaits_foreground = False  # the debugger whose turn it is
         self._links: dict[int, AgentConnection] = {}  # by rank that has stopped
         self._cut: dict[int, bool] = {}  # by rank: whether more of its output is to come
+        self._ranks = launcher.job.expand_ranks("--pdb", DebuggerOptions.of(launcher.job).pdb)
         self._passed: set[str] = set()  # places of breakpoints that a detached job has passed
 
     def get_variable(self, rank: Rank) -> str:
         """Return the value that makes the rank open a debugger at an uncaught exception (--pdb)."""
-        return "debugger" if rank.process_id in self.launcher.job.pdb else ""
+        return "debugger" if rank.process_id in self._ranks else ""
 
     # --- messages of debuggers ---
 
@@ -109,7 +111,7 @@ class Debugging(LauncherPart, DebuggerDisplay):
             return _ELSEWHERE
         if self._terminal is not None:
             return ""
-        if self.launcher.job.stdin:
+        if self.launcher.job.reads_input:
             return f"--stdin reads what you type; {_WHAT_HELPS}"
         why = self.launcher.front.explain_no_terminal()
         return f"{why}; {_WHAT_HELPS}" if why else ""

@@ -13,6 +13,7 @@ from collections.abc import Callable, Set
 from mcjax_launch.errors import LaunchError
 from mcjax_launch.features.detached.jobs import LOST, RUNNING, DetachedJob, find
 from mcjax_launch.features.detached.listing import collect_fields, list_jobs
+from mcjax_launch.features.detached.options import DetachedOptions
 from mcjax_launch.features.detached.output import read
 from mcjax_launch.options.options import Options
 from mcjax_launch.wire import exit_status
@@ -51,17 +52,17 @@ def act(options: Options, given: Set[str], say: Say) -> int:
             on another machine.
 
     """
-    late = _check(options, given)
+    late, own = _check(options, given), DetachedOptions.of(options)
     match _find_action(options):
         case "jobs":
-            return list_jobs(as_json=options.json)
+            return list_jobs(as_json=own.json)
         case "stop":
-            return stop(options.stop or "", say)
+            return stop(own.stop or "", say)
         case "wait":
-            return wait(options.wait or "", options.timeout if "timeout" in given else None)
+            return wait(own.wait or "", options.timeout if "timeout" in given else None)
     if late and not options.quiet:
         say(f"--attach shows what the job has written: give {' and '.join(late)} to --detach")
-    return attach(options.attach or "", say, quiet=options.quiet)
+    return attach(own.attach or "", say, quiet=options.quiet)
 
 
 def _check(options: Options, given: Set[str]) -> list[str]:

@@ -16,6 +16,7 @@ from mcjax_launch.features.detached.standby import STARTED
 from mcjax_launch.job.job import Job
 from mcjax_launch.job.program_file import find_program, find_syntax_errors
 from mcjax_launch.journal.opening import DESCRIPTOR, parse_descriptor
+from mcjax_launch.options import features as declared
 from mcjax_launch.options.options import Options
 from mcjax_launch.transport.early import DETACHED
 from mcjax_launch.wire import exit_status
@@ -39,8 +40,8 @@ def check_detach(options: Options, given: Set[str]) -> None:
     """
     if "status" in given:
         raise LaunchError("--detach cannot be combined with --status: give it to --attach")
-    if (options.stdin or options.hosts == "-") and os.isatty(0):
-        option = "--stdin" if options.stdin else "--hosts -"
+    if (declared.get(options, "stdin") or options.hosts == "-") and os.isatty(0):
+        option = "--stdin" if declared.get(options, "stdin") else "--hosts -"
         raise LaunchError(f"--detach leaves the terminal, which {option} reads: use < FILE")
 
 
@@ -106,7 +107,7 @@ def _start(
     `stderr` and `fds` are descriptors for it: its stderr, and descriptors to inherit.
     """
     environ = {name: value for name, value in os.environ.items() if name != _VARIABLE}
-    reads = options.stdin or options.hosts == "-"
+    reads = declared.get(options, "stdin") or options.hosts == "-"
     own = sys.orig_argv[: len(sys.orig_argv) - len(sys.argv) + 1]
     return subprocess.Popen(
         [*own, *words],

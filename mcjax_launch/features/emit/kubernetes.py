@@ -10,6 +10,7 @@ from typing import Any
 from mcjax_launch.errors import LaunchError
 from mcjax_launch.features.emit import template
 from mcjax_launch.features.emit.submission import Submission
+from mcjax_launch.options import features as declared
 from mcjax_launch.ranks import format_count
 
 # --- TPU slices ---
@@ -135,9 +136,9 @@ def _check_for_pods(submission: Submission) -> None:
     """Refuse options that a launcher in a pod cannot use."""
     kind, sync, path = submission.emit, submission.sync, submission.report
     for wrong, why in (
-        (submission.stdin, "pods have no standard input; leave out --stdin"),
-        (submission.pdb, "pods have no terminal; leave out --pdb"),
-        (submission.mtls == "on", f"{_EACH_ITS_OWN}; leave out --mtls on"),
+        (declared.get(submission, "stdin"), "pods have no standard input; leave out --stdin"),
+        (declared.get(submission, "pdb"), "pods have no terminal; leave out --pdb"),
+        (declared.get(submission, "mtls") == "on", f"{_EACH_ITS_OWN}; leave out --mtls on"),
         (
             sync,
             "pods do not have this machine's files; leave out --sync, and put "

@@ -7,8 +7,9 @@ import sys
 from collections.abc import Sequence, Set
 
 from mcjax_launch.errors import LaunchError
+from mcjax_launch.features.emit.options import BatchOptions
 from mcjax_launch.job.describe import make_command_line
-from mcjax_launch.options.options import GRACE_S, BatchOptions, Options
+from mcjax_launch.options.options import GRACE_S, Options
 from mcjax_launch.ranks import format_count
 
 # Options for the scheduler, which are not passed on to the launcher in the job.
@@ -18,7 +19,7 @@ _NOT_PASSED_ON = BatchOptions.declared.keys() | {
 }
 
 
-class Submission(Options, kw_only=True):
+class Submission(Options, BatchOptions, kw_only=True):
     """The options of a job for a scheduler, with defaults filled in.
 
     Args:
@@ -78,6 +79,7 @@ def make_submission(options: Options, given: Sequence[str]) -> Submission:
         LaunchError: an option is missing, or cannot be combined with --emit.
 
     """
+    own = BatchOptions.of(options)
     if not options.program:
         raise LaunchError("--emit: no PROGRAM; add the PROGRAM to run")
     if options.hosts is not None:
@@ -86,12 +88,12 @@ def make_submission(options: Options, given: Sequence[str]) -> Submission:
         )
     if options.gpus_per_process == "all":
         raise LaunchError(
-            f"--emit {options.emit}: --gpus-per-process all: say how many to ask for, as a number"
+            f"--emit {own.emit}: --gpus-per-process all: say how many to ask for, as a number"
         )
     hosts = options.num_hosts or 1
     completed = {
         "given": tuple(given),
-        "name": options.name or make_default_name(options.program[0]),
+        "name": own.name or make_default_name(options.program[0]),
         "num_hosts": hosts,
         "procs_per_host": compute_ranks_per_host(
             hosts, options.num_processes, options.procs_per_host

@@ -4,8 +4,9 @@ from collections.abc import Iterable, Sequence
 
 from mcjax_launch.errors import LaunchError
 from mcjax_launch.features.mtls.certificate import NoCertificate, make
+from mcjax_launch.features.mtls.choice import check_versions, explain_missing_tls
 from mcjax_launch.features.mtls.messages import Certificate
-from mcjax_launch.job.mutual_tls import explain_missing_tls
+from mcjax_launch.features.mtls.options import TlsOptions
 from mcjax_launch.job.plan import Plan, Rank
 from mcjax_launch.launcher.part import JobLauncher, LauncherPart
 from mcjax_launch.wire.messages import ToAgent
@@ -16,14 +17,14 @@ class JobCertificate(LauncherPart):
 
     def __init__(self, launcher: JobLauncher) -> None:
         super().__init__(launcher)
-        self._required = launcher.job.mtls == "on"
+        self._required = TlsOptions.of(launcher.job).mtls == "on"
         self._orders: list[ToAgent] | None = None
 
     def make_orders(self, ranks: Sequence[Rank], plan: Plan) -> Iterable[ToAgent]:
         """Send the certificate, the same to every host.
 
         Raises:
-            LaunchError: it cannot be made, and --mtls on requires it.
+            LaunchError: --mtls on requires it, and it cannot be made, or a host's jax is too old.
 
         """
         if self._orders is None:
@@ -31,7 +32,9 @@ class JobCertificate(LauncherPart):
         return self._orders
 
     def _decide(self, plan: Plan) -> list[ToAgent]:
-        if not self._required and (why := explain_missing_tls(plan.jax)):
+        if self._required:
+            check_versions(plan.jax)
+        elif why := explain_missing_tls(plan.jax):
             self.launcher.console.show_detail(f"--mtls auto: {why}")
             return []
         try:

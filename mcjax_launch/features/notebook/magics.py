@@ -33,7 +33,7 @@ from mcjax_launch.features.notebook.cells import (
     prefix_lines,
     read_cell,
 )
-from mcjax_launch.features.notebook.options import parse_words, split_words
+from mcjax_launch.features.notebook.keywords import parse_words, split_words
 from mcjax_launch.features.session.client.calls import Repr
 from mcjax_launch.features.session.client.progress import CallFailed
 from mcjax_launch.features.session.client.session import Session, select_ranks

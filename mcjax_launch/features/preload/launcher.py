@@ -10,6 +10,7 @@ from mcjax_launch.features.preload.messages import (
     SetTooLate,
     StartedAfresh,
 )
+from mcjax_launch.features.preload.options import PreloadOptions
 from mcjax_launch.job.plan import Plan, Rank
 from mcjax_launch.journal import facts, optional
 from mcjax_launch.launcher.part import JobLauncher, LauncherPart
@@ -31,8 +32,9 @@ class PreloadNotes(LauncherPart):
 
     def __init__(self, launcher: JobLauncher) -> None:
         super().__init__(launcher)
-        self._is_auto = launcher.job.preload == AUTO
-        self._modules = MODULES if self._is_auto else launcher.job.preload
+        own = PreloadOptions.of(launcher.job)
+        self._is_auto = own.preload == AUTO
+        self._modules = MODULES if self._is_auto else own.preload
         self._state = launcher.state
         self._note = launcher.console.note
         self._detail = launcher.console.show_detail

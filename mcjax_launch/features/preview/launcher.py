@@ -10,6 +10,7 @@ from mcjax_launch.features.preview.messages import (
     PreviewedProgram,
     Wanted,
 )
+from mcjax_launch.features.preview.options import PreviewOptions, parse_memory
 from mcjax_launch.features.preview.report import (
     Chip,
     RankReport,
@@ -20,7 +21,6 @@ from mcjax_launch.features.preview.report import (
 )
 from mcjax_launch.journal.stop_reasons import StopReason
 from mcjax_launch.launcher.part import JobLauncher, LauncherPart
-from mcjax_launch.options.kinds import parse_memory
 from mcjax_launch.wire import exit_status
 from mcjax_launch.wire.codec import to_json
 from mcjax_launch.wire.hook_messages import Failed
@@ -40,7 +40,8 @@ class PreviewReport(LauncherPart):
     def __init__(self, launcher: JobLauncher) -> None:
         super().__init__(launcher)
         job = launcher.job
-        self._chip = Chip(job.on or "", parse_memory(job.on or "") or 0)
+        on = PreviewOptions.of(job).on or ""
+        self._chip = Chip(on, parse_memory(on) or 0)
         self._ranks = {rank: RankReport(rank) for rank in job.alone}
         self._left = set(job.alone)
 
@@ -52,7 +53,12 @@ class PreviewReport(LauncherPart):
         """Return what is asked of a rank."""
         job = self.launcher.job
         topology = "" if self._chip.memory else self._chip.on
-        wanted = Wanted(job.cpu_devices or 1, job.host_sizes, job.preview_steps or 0, topology)
+        wanted = Wanted(
+            job.cpu_devices or 1,
+            job.host_sizes,
+            PreviewOptions.of(job).preview_steps or 0,
+            topology,
+        )
         return to_json(wanted)
 
     def on_message(self, link: "AgentConnection", message: "ToLauncher | Raw", now: float) -> None:

@@ -6,6 +6,7 @@ import os
 from typing import TYPE_CHECKING
 
 from mcjax_launch.features.profile.messages import Profiled
+from mcjax_launch.features.profile.options import ProfileOptions
 from mcjax_launch.launcher.part import JobLauncher, LauncherPart
 from mcjax_launch.ranks import format_ranks, group_by_key
 from mcjax_launch.wire.messages import FromHook
@@ -30,9 +31,9 @@ class Profiles(LauncherPart):
 
     def get_variable(self, rank: Rank) -> str:
         """Return a rank's profile: seconds after initialize(), and its folder."""
-        job = self.launcher.job
-        folder = os.path.join(job.profile or "", str(rank.process_id))
-        return f"{job.profile_after:g} {folder}"
+        own = ProfileOptions.of(self.launcher.job)
+        folder = os.path.join(own.profile or "", str(rank.process_id))
+        return f"{own.profile_after:g} {folder}"
 
     def on_message(self, link: AgentConnection, message: ToLauncher | Raw, now: float) -> None:
         """Record what has become of a rank's profile."""
@@ -41,7 +42,7 @@ class Profiles(LauncherPart):
 
     def on_summary(self, summary: Summary) -> None:
         """Say where the profiles are, and which are missing."""
-        folder = self.launcher.job.profile
+        folder = ProfileOptions.of(self.launcher.job).profile
         groups = group_by_key((why, rank) for rank, why in sorted(self._why_not.items()))
         for why, ranks in groups.items():
             whose = format_ranks(ranks)

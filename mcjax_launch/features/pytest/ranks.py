@@ -15,7 +15,7 @@ import pytest
 from mcjax_launch.features.pytest import in_rank
 from mcjax_launch.features.pytest.marks import Shape
 from mcjax_launch.features.session.client import Session, session
-from mcjax_launch.options.kinds import CACHE
+from mcjax_launch.options.options import Options
 from mcjax_launch.python import Event, JobFailed, LaunchError
 
 _MOST_JOINING_S = 120
@@ -246,8 +246,10 @@ def read_cache_option(config: pytest.Config) -> str | None:
         base = config.invocation_params.dir
     if not value:
         return None
+    if (option := Options.declared.get("compile_cache")) is None:
+        raise pytest.UsageError(f"{name}: this copy of mcjax-launch has no --compile-cache")
     try:
-        return os.path.join(base, os.path.expanduser(CACHE.read(value)))
+        return os.path.join(base, os.path.expanduser(option.read(value)))
     except ValueError as error:
         raise pytest.UsageError(f"{name}: {error}") from None
 

@@ -20,6 +20,7 @@ from mcjax_launch.features.recorder.messages import (
     RecordedSequence,
     ReplicatedParts,
 )
+from mcjax_launch.features.recorder.options import RecorderOptions
 from mcjax_launch.journal.facts import CountsDue, ProgramsCounted, ProgramsDiffer
 from mcjax_launch.journal.programs import format_title
 from mcjax_launch.journal.rank_run import RankRun
@@ -51,7 +52,7 @@ class SequenceComparison(LauncherPart):
     def __init__(self, launcher: JobLauncher) -> None:
         super().__init__(launcher)
         self._state = launcher.state
-        self._sequences = ProgramSequences(ends_job=launcher.job.verify_spmd)
+        self._sequences = ProgramSequences(ends_job=RecorderOptions.of(launcher.job).verify_spmd)
         self._state.sequences = self._sequences
         self._meshes: dict[int, RecordedSequence] = {}  # by key
         self._unseen: dict[int, str] = {}  # why a rank's programs are not known
@@ -67,7 +68,11 @@ class SequenceComparison(LauncherPart):
         for rank, run in self._state.ranks.items():
             if run.compilations.under_way and run.compilations.latest is not None:
                 self._note_compilation(rank, run.compilations.latest, time.monotonic())
-        if launcher.job.verify_spmd and launcher.job.num_hosts > 1 and not launcher.restart:
+        if (
+            RecorderOptions.of(launcher.job).verify_spmd
+            and launcher.job.num_hosts > 1
+            and not launcher.restart
+        ):
             mine = format_ranks(self._state.ranks)
             launcher.console.note(f"--verify-spmd compares only {mine}, which this launcher starts")
 
@@ -78,7 +83,7 @@ class SequenceComparison(LauncherPart):
 
     def get_variable(self, rank: "Rank") -> str:
         """Have ranks report digests of what they hold in common, with --verify-spmd."""
-        return "values" if self.launcher.job.verify_spmd else ""
+        return "values" if RecorderOptions.of(self.launcher.job).verify_spmd else ""
 
     def on_message(self, link: "AgentConnection", message: "ToLauncher | Raw", now: float) -> None:
         """Record what ranks have run, and compare it."""
@@ -200,7 +205,7 @@ class SequenceComparison(LauncherPart):
             self._look_at = min(self._look_at, late)
             return
         self._told = len(found)
-        if self.launcher.job.verify_spmd:
+        if RecorderOptions.of(self.launcher.job).verify_spmd:
             self._end_job()
         else:
             self.launcher.parts.load_explanations()  # which read it

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 
 from mcjax_launch.errors import LaunchError
 from mcjax_launch.features.setup.messages import SetUp, SetupEnded
+from mcjax_launch.features.setup.options import SetupOptions
 from mcjax_launch.job.hosts import Host
 from mcjax_launch.launcher.part import JobLauncher, LauncherPart
 from mcjax_launch.transport.connection import AgentConnection
@@ -72,6 +73,7 @@ class SetupOfHosts(LauncherPart):
     def __init__(self, launcher: JobLauncher) -> None:
         super().__init__(launcher)
         self._job = launcher.job
+        self._own = SetupOptions.of(launcher.job)
         self._hosts: dict[Host, HostProgress] = {}
         self._is_over = False
         self._began_at = 0.0
@@ -83,11 +85,11 @@ class SetupOfHosts(LauncherPart):
             self._begin_time()
         self._hosts[link.host] = HostProgress(link, asked)
         return SetUp(
-            command=self._job.setup or "",
+            command=self._own.setup or "",
             env=asked.env,
             chdir=asked.chdir,
             chdir_given=asked.chdir_given,
-            done=(self._job.setup_done or {}).get(link.host.name),
+            done=(self._own.setup_done or {}).get(link.host.name),
         )
 
     def on_message(self, link: AgentConnection, message: ToLauncher | Raw, now: float) -> None:
@@ -193,7 +195,7 @@ class SetupOfHosts(LauncherPart):
         killed = f"killed by {get_signal_name(-ended.status)}" if ended.status < 0 else ""
         quoted = f" ({host.last_line})" if host.last_line else ""
         what = f"{killed or f'exit status {status}'} after {ended.seconds:.1f} s{quoted}"
-        command = cut_end(shlex.quote(self._job.setup or ""), _LONGEST_COMMAND)
+        command = cut_end(shlex.quote(self._own.setup or ""), _LONGEST_COMMAND)
         where = f"host {name}: " if several else ""
         advice = _NOT_IN_PATH if status == NOT_FOUND else ""
         self._fail(f"{where}--setup {command}: {what}: no rank was started{advice}", status)

@@ -5,8 +5,10 @@ from collections.abc import Iterator
 
 from mcjax_launch.errors import LaunchError
 from mcjax_launch.features.watch.folders import Watched
+from mcjax_launch.features.watch.options import WatchOptions
 from mcjax_launch.job.job import Job
 from mcjax_launch.job.program_file import find_program
+from mcjax_launch.options import features as declared
 from mcjax_launch.wire.exit_status import USAGE
 
 #: The value of --watch without a path.
@@ -20,7 +22,7 @@ def find_watched(job: Job) -> list[Watched]:
         LaunchError: a path does not exist, or there is no file to watch.
 
     """
-    named = [path for path in job.watch if path != PROGRAMS_OWN]
+    named = [path for path in WatchOptions.of(job).watch if path != PROGRAMS_OWN]
     found = [*_find_program_files(job), *_list_synced(job), *map(_make_watched, named)]
     if not found:
         raise LaunchError(
@@ -31,9 +33,14 @@ def find_watched(job: Job) -> list[Watched]:
 
 def list_written_paths(job: Job) -> list[str]:
     """Return the paths that the job itself writes to, whose changes --watch ignores."""
-    cache, _ = job.compile_cache or (None, 0)
     jax_cache = {**os.environ, **dict(job.env)}.get("JAX_COMPILATION_CACHE_DIR")
-    paths = (job.log_dir, job.profile, job.report, cache, jax_cache)
+    paths = (
+        job.log_dir,
+        declared.get(job, "profile"),
+        job.report,
+        declared.get(job, "compile_cache"),
+        jax_cache,
+    )
     return [_cut_at_placeholder(path) for path in paths if path]
 
 

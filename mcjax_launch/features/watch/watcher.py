@@ -28,6 +28,7 @@ from mcjax_launch.launcher.entry import make_own_front
 from mcjax_launch.launcher.front import Front
 from mcjax_launch.launcher.timers import OneShotTimer
 from mcjax_launch.machine.loop import READ, Loop
+from mcjax_launch.options import features as declared
 from mcjax_launch.request import ready
 from mcjax_launch.wire import exit_status
 from mcjax_launch.wire.signals import ENDING, get_signal_name
@@ -153,8 +154,8 @@ class Watcher:
         options = self._read_options()
         self._is_quiet = options.quiet
         job, hosts = ready.prepare(options, os.environ, self._note_once)
-        if job.setup != self._setup:
-            self._setup, self._setup_done = job.setup, None
+        if declared.get(job, "setup") != self._setup:
+            self._setup, self._setup_done = declared.get(job, "setup"), None
         return self._add_setup(job), hosts
 
     def _add_setup(self, job: Job) -> Job:
@@ -354,7 +355,7 @@ def _holds(run: Run, job: Job, hosts: tuple[Host, ...]) -> bool:
 
     Modules of the user's own that --preload has imported may have been saved.
     """
-    if job.preload not in ((), ("auto",)):
+    if declared.get(job, "preload") not in ((), ("auto",)):
         return False
     same = job.copy_with(suggest_program=run.job.suggest_program) == run.job
     return same and hosts == run.hosts

@@ -49,12 +49,12 @@ def test_last_line_summarizes_shared_compilations(
 
 @pytest.mark.parametrize(
     ("ranks", "cache", "shares"),
-    [(1, None, False), (2, None, True), (1, ("/cache", 5), True)],
+    [(1, "", False), (2, "", True), (1, "/cache", True)],
 )
 def test_hosts_share_if_there_is_something_to_share_with(
-    ranks: int, cache: tuple[str, int] | None, shares: bool
+    ranks: int, cache: str, shares: bool
 ) -> None:
-    job = SimpleNamespace(compile_cache=cache, compile_once="auto")
+    job = SimpleNamespace(compile_cache=cache, compile_cache_bytes=5, compile_once="auto")
     launcher: Any = SimpleNamespace(job=job)
     orders = CompilationCounter(launcher).make_orders([None] * ranks, None)  # type: ignore[arg-type, list-item]
-    assert tuple(orders) == ((ShareCompiled("auto", *(cache or ("", 0))),) if shares else ())
+    assert tuple(orders) == ((ShareCompiled("auto", cache, 5),) if shares else ())

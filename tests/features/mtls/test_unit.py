@@ -8,12 +8,15 @@ from certificates import needs_openssl
 
 from mcjax_launch.errors import LaunchError
 from mcjax_launch.features.mtls import certificate
+from mcjax_launch.features.mtls.choice import (
+    check_versions,
+    explain_missing_tls,
+    explain_no_tls,
+)
 from mcjax_launch.features.mtls.hook import PART
 from mcjax_launch.features.mtls.messages import Certificate
 from mcjax_launch.hook.agent_link import AgentLink
 from mcjax_launch.job.job import Job
-from mcjax_launch.job.mutual_tls import check_versions, explain_missing_tls
-from mcjax_launch.request.this_machine import explain_no_tls
 from mcjax_launch.wire.hook_environ import list_requested_features
 
 # --- the certificate ---
@@ -143,11 +146,11 @@ def test_mtls_obstacles_are_found_before_hosts_are_reached(
 
 
 def test_missing_tools_for_certificates_are_reported(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("mcjax_launch.request.this_machine.is_importable", lambda name: False)
+    monkeypatch.setattr("mcjax_launch.features.mtls.choice.is_importable", lambda name: False)
     assert explain_no_tls(JOB, ENVIRON) == NEITHER
     with pytest.raises(LaunchError, match=f"--mtls on: {NEITHER}: install one of them"):
         explain_no_tls(JOB.copy_with(mtls="on"), ENVIRON)
-    monkeypatch.setattr("mcjax_launch.request.this_machine.is_importable", lambda name: True)
+    monkeypatch.setattr("mcjax_launch.features.mtls.choice.is_importable", lambda name: True)
     assert explain_no_tls(JOB, ENVIRON) == ""
 
 

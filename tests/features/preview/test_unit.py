@@ -4,6 +4,7 @@ import pytest
 
 from mcjax_launch.errors import LaunchError
 from mcjax_launch.features.preview import report
+from mcjax_launch.features.preview.choice import choose_ranks, compute_sizes
 from mcjax_launch.features.preview.hook.collectives import Layout, find_collectives
 from mcjax_launch.features.preview.hook.compiled import Parameter, format_sharding
 from mcjax_launch.features.preview.hook.service import make_topology_keys
@@ -15,8 +16,8 @@ from mcjax_launch.features.preview.messages import (
 )
 from mcjax_launch.features.preview.report import Chip, RankReport
 from mcjax_launch.job.hosts import LOCAL, Host
+from mcjax_launch.job.job import Job
 from mcjax_launch.options.options import Options
-from mcjax_launch.request.preview import compute_sizes, make_fields
 
 # Eight devices on four hosts, in a mesh of 4 x 2.
 HOSTS = (0, 0, 1, 1, 2, 2, 3, 3)
@@ -217,13 +218,16 @@ def test_sizes_of_hosts() -> None:
     assert compute_sizes(Options(num_processes=5), hosts) == (3, 2)
 
 
+JOB = Job(program=("train.py",), num_processes=8, python="python", chdir="/", cpu_devices=4)
+
+
 def test_too_few_chips_are_refused() -> None:
-    options = Options(num_processes=8, cpu_devices=4, on="v5e:4x4")
+    job = JOB.copy_with(on="v5e:4x4", preview=frozenset({3, 0}))
     with pytest.raises(LaunchError, match="16 chips, and the job has 8 ranks of 4 devices"):
-        make_fields(options, frozenset({0}), (1,) * 8)
-    assert make_fields(options, frozenset({3, 0}), (1,) * 4)["alone"] == (0, 3)
+        choose_ranks(job, (1,) * 8)
+    assert choose_ranks(job, (1,) * 4).alone == (0, 3)
 
 
 def test_too_many_ranks_are_refused() -> None:
     with pytest.raises(LaunchError, match="at most 64"):
-        make_fields(Options(preview="all"), frozenset(range(65)), (1,) * 65)
+        choose_ranks(JOB.copy_with(num_processes=65, preview="all"), (1,) * 65)

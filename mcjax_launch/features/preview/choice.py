@@ -1,4 +1,4 @@
-"""Fields of a job with --preview: some of its ranks, on this machine, each of them alone."""
+"""The ranks of a job with --preview: some of them, on this machine, each alone."""
 
 from __future__ import annotations
 
@@ -6,9 +6,10 @@ import math
 from collections.abc import Sequence
 
 from mcjax_launch.errors import LaunchError
+from mcjax_launch.features.preview.options import PreviewOptions, parse_memory
 from mcjax_launch.job.hosts import LOCAL, Host
+from mcjax_launch.job.job import Job
 from mcjax_launch.job.plan import count_ranks_by_host
-from mcjax_launch.options.kinds import parse_memory
 from mcjax_launch.options.options import Options
 from mcjax_launch.ranks import format_count
 
@@ -24,20 +25,19 @@ def compute_sizes(options: Options, hosts: Sequence[Host]) -> tuple[int, ...]:
     return tuple(min(each, count - first) for first in range(0, count, each))
 
 
-def make_fields(
-    options: Options, ranks: frozenset[int], sizes: tuple[int, ...]
-) -> dict[str, object]:
-    """Return the fields of a Job in which ranks run alone.
+def choose_ranks(job: Job, sizes: tuple[int, ...]) -> Job:
+    """Return the job in which only the ranks of --preview run.
 
     Args:
-        options: checked options.
-        ranks: the ranks.
+        job: the whole job, with all its ranks on this machine.
         sizes: number of ranks on each host of the whole job.
 
     Raises:
         LaunchError: there are too many ranks or only one, or too few chips for the whole job.
 
     """
+    own = PreviewOptions.of(job)
+    ranks = job.expand_ranks("--preview", own.preview)
     if sum(sizes) == 1:
         raise LaunchError("--preview: a job of one rank needs none; add -n N")
     if len(ranks) > _MOST_RANKS:
@@ -45,18 +45,18 @@ def make_fields(
             f"--preview: {len(ranks)} ranks, and at most {_MOST_RANKS} run; name some, such as "
             "--preview 0,17"
         )
-    devices = options.cpu_devices or 1
-    if options.on is not None and parse_memory(options.on) is None:
-        _check_chips(options.on, sum(sizes), devices)
-    return {
-        "alone": tuple(sorted(ranks)),
-        "host_sizes": sizes,
-        "cpu_devices": devices,
-        "compile_once": "off",
-        "preload": (),
-        "mtls": "off",
-        "on_rank_failure": "continue" if len(ranks) > 1 else "stop",
-    }
+    devices = job.cpu_devices or 1
+    if own.on is not None and parse_memory(own.on) is None:
+        _check_chips(own.on, sum(sizes), devices)
+    return job.copy_with(
+        alone=tuple(sorted(ranks)),
+        host_sizes=sizes,
+        cpu_devices=devices,
+        compile_once="off",
+        preload=(),
+        mtls="off",
+        on_rank_failure="continue" if len(ranks) > 1 else "stop",
+    )
 
 
 def _check_chips(slice_: str, ranks: int, devices: int) -> None:

@@ -1,0 +1,64 @@
+"""--pdb, and what it means for a job."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Literal
+
+from mcjax_launch.errors import LaunchError
+from mcjax_launch.options import kinds
+from mcjax_launch.options.option import TERMINAL, OptionGroup, declare_option
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from mcjax_launch.job.hosts import Host
+    from mcjax_launch.job.job import Job
+
+
+class DebuggerOptions(
+    OptionGroup,
+    title="Debugging",
+    example=("A debugger where an exception ends a rank:", "mcjax-launch -n 4 --pdb train.py"),
+    kw_only=True,
+):
+    """Options on debuggers."""
+
+    pdb: frozenset[int] | Literal["all"] | None = declare_option(
+        kinds.SOME_RANKS,
+        metavar="[RANKS]",
+        only_command=TERMINAL,
+        excludes=("--no-hook", "--stdin: both read the terminal"),
+        help="Open a debugger where an exception ends one of these ranks, by default any.",
+        is_common=True,
+    )
+
+
+GROUP = DebuggerOptions
+
+
+def is_used(job: Job) -> bool:
+    """Return whether exceptions open a debugger; `breakpoint()` may in any job."""
+    return bool(DebuggerOptions.of(job).pdb)
+
+
+def complete(
+    job: Job, hosts: Sequence[Host], environ: Mapping[str, str], say: Callable[[str], object] | None
+) -> Job:
+    """Return the job with the ranks of --pdb; refuse it where no user can type."""
+    given = DebuggerOptions.of(job).pdb
+    if given and not job.dry_run:
+        _check_terminal()
+    return job.copy_with(pdb=job.expand_ranks("--pdb", given))
+
+
+def _check_terminal() -> None:
+    """Refuse --pdb without a terminal.
+
+    Raises:
+        LaunchError: there is no terminal.
+
+    """
+    from mcjax_launch.launcher.front import explain_no_terminal
+
+    if why := explain_no_terminal():
+        raise LaunchError(f"--pdb needs a terminal: {why}")
