@@ -5,7 +5,7 @@ the feature needs them:
 
 - `is_used(job)` returns whether its part of the launcher must exist before the ranks start.
 - `check(options)` refuses options that can never be combined.
-- `complete(job, hosts, environ, say)` returns the job with what the feature derives from options.
+- `complete(job, where)` returns the job with what the feature derives from options.
 - `describe(job)` yields lines for --dry-run.
 
 Without a feature's folder its options are unknown, and code outside of it reads them as not given.
@@ -14,24 +14,36 @@ Without a feature's folder its options are unknown, and code outside of it reads
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from importlib import import_module
-from typing import Any, TypeVar
+from importlib.machinery import SourceFileLoader
+from types import ModuleType
+from typing import Any, NamedTuple, TypeVar
 
 J = TypeVar("J")
 
-_PACKAGE = "mcjax_launch.features"
 _FOLDER = os.path.join(os.path.dirname(os.path.dirname(__file__)), "features")
-_MODULES: dict[str, Any] = {}
+_MODULES: dict[str, ModuleType] = {}
 
 
-def load_all() -> Mapping[str, Any]:
+def load_all() -> Mapping[str, ModuleType]:
     """Return the module of each feature that has one, by the feature's name."""
     if not _MODULES:
         for name in sorted(os.listdir(_FOLDER)):
-            if os.path.exists(os.path.join(_FOLDER, name, "options.py")):
-                _MODULES[name] = import_module(f"{_PACKAGE}.{name}.options")
+            path = os.path.join(_FOLDER, name, "options.py")
+            if os.path.exists(path):
+                _MODULES[name] = _load(f"mcjax_launch.features.{name}.options", path)
     return _MODULES
+
+
+def _load(name: str, path: str) -> ModuleType:
+    """Import a module without its package: each start would wait twice as long for both."""
+    module = sys.modules[name] = ModuleType(name)
+    module.__file__, module.__package__ = path, name.rpartition(".")[0]
+    code = SourceFileLoader(name, path).get_code(name)
+    assert code is not None
+    exec(code, vars(module))
+    return module
 
 
 def list_groups() -> tuple[Any, ...]:
@@ -55,26 +67,30 @@ def list_used(job: object) -> list[str]:
     return [name for name in load_all() if find_used(name, job)]
 
 
-def complete(
-    job: J,
-    hosts: Sequence[Any],
-    environ: Mapping[str, str],
-    say: Callable[[str], object] | None,
-) -> J:
-    """Return a job with what features derive from their options.
+class Where(NamedTuple):
+    """Where a job is to run.
 
     Args:
-        job: job with the options as they were given.
         hosts: hosts that get ranks.
         environ: variables of this process.
         say: called with each line to print for --verbose; None to print none.
+
+    """
+
+    hosts: Sequence[Any]
+    environ: Mapping[str, str]
+    say: Callable[[str], object] | None
+
+
+def complete(job: J, where: Where) -> J:
+    """Return a job with what features derive from their options.
 
     Raises:
         LaunchError: an option of a feature cannot be had in this job.
 
     """
     for own in _list_functions("complete"):
-        job = own(job, hosts, environ, say)
+        job = own(job, where)
     return job
 
 

@@ -77,7 +77,7 @@ def prepare(options: Options, environ: Mapping[str, str], say: Say) -> tuple[Job
         explain(ranks_python.describe(job, found))
     _check_files(options)
     hosts = tuple(count_ranks_by_host(job.processes_here, found))
-    return declared.complete(job, hosts, environ, explain), hosts
+    return declared.complete(job, declared.Where(hosts, environ, explain)), hosts
 
 
 def _with_arguments(job: Job, say: Say) -> Job:

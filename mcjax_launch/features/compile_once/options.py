@@ -9,10 +9,8 @@ from mcjax_launch.options.kinds import make_checked_kind, make_choice_kind, pars
 from mcjax_launch.options.option import OptionGroup, declare_option
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
-
-    from mcjax_launch.job.hosts import Host
     from mcjax_launch.job.job import Job
+    from mcjax_launch.options.features import Where
 
 
 def split_cache(value: str) -> tuple[str, int]:
@@ -62,9 +60,7 @@ def is_used(job: Job) -> bool:
     return job.hook and own.compile_once != "off" and shares
 
 
-def complete(
-    job: Job, hosts: Sequence[Host], environ: Mapping[str, str], say: Callable[[str], object] | None
-) -> Job:
+def complete(job: Job, where: Where) -> Job:
     """Return the job with the absolute folder of --compile-cache, and its limit."""
     if not (given := CompileOptions.of(job).compile_cache):
         return job

@@ -9,10 +9,8 @@ from mcjax_launch.options import kinds
 from mcjax_launch.options.option import TERMINAL, OptionGroup, declare_option
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
-
-    from mcjax_launch.job.hosts import Host
     from mcjax_launch.job.job import Job
+    from mcjax_launch.options.features import Where
 
 
 class DebuggerOptions(
@@ -41,9 +39,7 @@ def is_used(job: Job) -> bool:
     return bool(DebuggerOptions.of(job).pdb)
 
 
-def complete(
-    job: Job, hosts: Sequence[Host], environ: Mapping[str, str], say: Callable[[str], object] | None
-) -> Job:
+def complete(job: Job, where: Where) -> Job:
     """Return the job with the ranks of --pdb; refuse it where no user can type."""
     given = DebuggerOptions.of(job).pdb
     if given and not job.dry_run:

@@ -3,28 +3,24 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping
 
 from mcjax_launch.errors import LaunchError
-from mcjax_launch.job.hosts import Host
 from mcjax_launch.job.job import Job
 from mcjax_launch.machine.interpreter import find_executable, is_importable
 from mcjax_launch.options import features as declared
+from mcjax_launch.options.features import Where
 
 _OLDEST = (0, 12)
 _NEEDS = f"mutual TLS needs jax {'.'.join(map(str, _OLDEST))}"
 
 
-def choose(
-    job: Job, hosts: Sequence[Host], environ: Mapping[str, str], say: Callable[[str], object] | None
-) -> Job:
+def choose(job: Job, where: Where) -> Job:
     """Return the job, with --mtls off if TLS is not possible or not needed.
 
     Args:
         job: job with --mtls auto or on.
-        hosts: hosts that get ranks.
-        environ: variables of this process.
-        say: called with the reason if TLS is not possible; None to print none.
+        where: where it is to run.
 
     Raises:
         LaunchError: --mtls on is given, and TLS is not possible.
@@ -33,11 +29,11 @@ def choose(
     is_required = declared.get(job, "mtls") == "on"
     if is_required and job.num_hosts > 1:
         raise LaunchError("--mtls on needs one launcher for all hosts: leave out --num-hosts")
-    if not is_required and len(hosts) == 1:
+    if not is_required and len(where.hosts) == 1:
         return job.copy_with(mtls="off")
-    why = explain_no_tls(job, environ)
-    if why and say is not None:
-        say(f"--mtls auto: {why}")
+    why = explain_no_tls(job, where.environ)
+    if why and where.say is not None:
+        where.say(f"--mtls auto: {why}")
     return job.copy_with(mtls="off") if why else job.copy_with(asks_jax=True)
 
 

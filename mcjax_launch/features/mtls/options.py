@@ -8,10 +8,8 @@ from mcjax_launch.options import kinds
 from mcjax_launch.options.option import OptionGroup, declare_option
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
-
-    from mcjax_launch.job.hosts import Host
     from mcjax_launch.job.job import Job
+    from mcjax_launch.options.features import Where
 
 
 class TlsOptions(OptionGroup, title="Hosts", kw_only=True):
@@ -35,12 +33,10 @@ def is_used(job: Job) -> bool:
     return TlsOptions.of(job).mtls != "off"
 
 
-def complete(
-    job: Job, hosts: Sequence[Host], environ: Mapping[str, str], say: Callable[[str], object] | None
-) -> Job:
+def complete(job: Job, where: Where) -> Job:
     """Return the job, with --mtls off if TLS is not possible or not needed."""
     if not is_used(job):
         return job
     from mcjax_launch.features.mtls.choice import choose
 
-    return choose(job, hosts, environ, say)
+    return choose(job, where)

@@ -18,7 +18,7 @@ def find_obstacle(job: Job) -> str:
         return "PROGRAM is not a Python program with the hook"
     if job.wrappers:
         return "ranks run under --wrap"
-    return "rank 0 reads --stdin" if job.reads_input else ""
+    return "rank 0 reads --stdin" if declared.get(job, "stdin") else ""
 
 
 def find_reason_against(job: Job, hosts: Sequence[Host]) -> str:

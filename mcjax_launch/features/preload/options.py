@@ -8,10 +8,8 @@ from mcjax_launch.options.kinds import Kind
 from mcjax_launch.options.option import OptionGroup, declare_option
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
-
-    from mcjax_launch.job.hosts import Host
     from mcjax_launch.job.job import Job
+    from mcjax_launch.options.features import Where
 
 
 def parse_modules(value: Any) -> tuple[str, ...]:
@@ -50,15 +48,13 @@ def is_used(job: Job) -> bool:
     return bool(PreloadOptions.of(job).preload)
 
 
-def complete(
-    job: Job, hosts: Sequence[Host], environ: Mapping[str, str], say: Callable[[str], object] | None
-) -> Job:
+def complete(job: Job, where: Where) -> Job:
     """Return the job, with --preload none if preloading cannot speed up its start."""
     if PreloadOptions.of(job).preload != ("auto",):
         return job
     from mcjax_launch.features.preload.choice import find_reason_against
 
-    why = find_reason_against(job, hosts)
-    if why and say is not None:
-        say(f"--preload auto: {why}; the ranks are started afresh")
+    why = find_reason_against(job, where.hosts)
+    if why and where.say is not None:
+        where.say(f"--preload auto: {why}; the ranks are started afresh")
     return job.copy_with(preload=()) if why else job

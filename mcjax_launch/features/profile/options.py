@@ -9,10 +9,8 @@ from mcjax_launch.options.kinds import make_checked_kind, parse_duration
 from mcjax_launch.options.option import OptionGroup, declare_option
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
-
-    from mcjax_launch.job.hosts import Host
     from mcjax_launch.job.job import Job
+    from mcjax_launch.options.features import Where
 
 #: By default a profile begins this many seconds after initialize().
 PROFILE_AFTER_S = 10.0
@@ -53,9 +51,7 @@ def is_used(job: Job) -> bool:
     return ProfileOptions.of(job).profile is not None
 
 
-def complete(
-    job: Job, hosts: Sequence[Host], environ: Mapping[str, str], say: Callable[[str], object] | None
-) -> Job:
+def complete(job: Job, where: Where) -> Job:
     """Return the job with the absolute folder of --profile, and when it begins."""
     if not (given := ProfileOptions.of(job).profile):
         return job

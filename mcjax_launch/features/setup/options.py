@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 from typing import TYPE_CHECKING
 
 from mcjax_launch.options import kinds
@@ -38,5 +37,7 @@ def is_used(job: Job) -> bool:
 def describe(job: Job) -> Iterator[str]:
     """Yield lines for --dry-run."""
     if (command := SetupOptions.of(job).setup) is not None:
+        import shlex
+
         quoted = shlex.quote(command)
         yield f"before, on each host: {quoted}, which may change its variables and Python"

@@ -10,10 +10,11 @@ from mcjax_launch.errors import LaunchError
 from mcjax_launch.options.option import OptionGroup, declare_flag
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Iterator
 
     from mcjax_launch.job.hosts import Host
     from mcjax_launch.job.job import Job
+    from mcjax_launch.options.features import Where
     from mcjax_launch.options.options import Options
 
 # Values that the option took before.
@@ -57,14 +58,12 @@ def check(options: Options) -> None:
         raise LaunchError("--hosts - reads standard input itself: with --stdin, name a file")
 
 
-def complete(
-    job: Job, hosts: Sequence[Host], environ: Mapping[str, str], say: Callable[[str], object] | None
-) -> Job:
+def complete(job: Job, where: Where) -> Job:
     """Return the job; refuse --stdin where rank 0 cannot read the launcher's standard input."""
     if not is_used(job):
         return job
     if not job.host_rank and not job.dry_run:
-        _check_input(job, hosts[0])
+        _check_input(job, where.hosts[0])
     return job.copy_with(reads_input=True)
 
 
