@@ -1,8 +1,9 @@
 """The file of PROGRAM on this machine, and syntax errors of Python files."""
 
+import ast
 import os
 import subprocess
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 from mcjax_launch.job.job import Job
 from mcjax_launch.machine.python_program import NoSource, find_source
@@ -41,27 +42,26 @@ def _find_script(job: Job) -> str | None:
 
 # --- syntax ---
 
-# Reads paths that end with a zero byte; prints, in the same way, the path of each file with an
-# error and `line: type: message` of its first error.
+# Reads a list of paths; writes `line: type: message` of the first error of each file with one. Both
+# are literals of Python: a save is waited for, and importing json would take as long as all else.
 _CHECK = """\
 import sys, warnings
 warnings.simplefilter("ignore")
-for path in sys.stdin.buffer.read().split(b"\\0")[:-1]:
+errors = {}
+for path in eval(sys.stdin.read()):
     try:
         compile(open(path, "rb").read(), path, "exec", dont_inherit=True)
-        continue
     except OSError:
-        continue
-    except SyntaxError as error:
-        why = f"{error.lineno or 1}: {type(error).__name__}: {error.msg}"
-    except ValueError as error:  # before Python 3.12, of a zero byte
-        why = f"1: SyntaxError: {error}"
-    sys.stdout.buffer.write(path + b"\\0" + why.encode("utf-8", "replace") + b"\\0")
+        pass
+    except (SyntaxError, ValueError) as error:  # the latter of a zero byte, before Python 3.12
+        line, why = getattr(error, "lineno", 1) or 1, getattr(error, "msg", error)
+        errors[path] = f"{line}: {type(error).__name__}: {why}"
+print(ascii(errors))
 """
 _MOST_S = 10.0
 
 
-def find_syntax_errors(paths: Iterable[str], python: str) -> dict[str, str]:
+def find_syntax_errors(paths: Sequence[str], python: str) -> dict[str, str]:
     """Return `line: type: message` of each file's syntax error, by the path of the file.
 
     Args:
@@ -71,13 +71,11 @@ def find_syntax_errors(paths: Iterable[str], python: str) -> dict[str, str]:
 
     """
     words = [python, "-I", "-S", "-X", "utf8", "-c", _CHECK]
-    asked = b"".join(os.fsencode(path) + b"\0" for path in paths)
-    if not asked:
+    asked = ascii([*paths]).encode()
+    if not paths:
         return {}
     try:
-        done = subprocess.run(words, input=asked, capture_output=True, timeout=_MOST_S, check=False)
-    except (OSError, subprocess.TimeoutExpired):
+        done = subprocess.run(words, input=asked, capture_output=True, timeout=_MOST_S, check=True)
+    except (OSError, subprocess.SubprocessError):
         return {}
-    said = done.stdout.split(b"\0")[:-1]
-    texts = (why.decode("utf-8", "replace") for why in said[1::2])
-    return dict(zip(map(os.fsdecode, said[::2]), texts, strict=False))
+    return dict(ast.literal_eval(done.stdout.decode() or "{}"))
