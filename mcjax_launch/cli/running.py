@@ -85,13 +85,13 @@ class Command:
 
     def watch(self) -> int:
         """Run the job again after each save; return the exit status."""
-        from mcjax_launch.features.watch.watcher import run_again
+        from mcjax_launch.features.watch.watcher import Watcher
 
         self._events.open()
         given = Options(**self._context.params)
-        return run_again(
+        return Watcher(
             lambda: project.with_project_options(given, self._context), self._run_watched, say
-        )
+        ).run()
 
     def _run_watched(self, job: "Job", hosts: "Sequence[Host]", front: "Front") -> int:
         """Run the job in this process, a fork of the watching one; return the exit status."""

@@ -77,7 +77,7 @@ class Front:
                 if signum in ENDING:
                     ends.append(interrupted(signum))
                 elif signum == signal.SIGTSTP:
-                    os.kill(os.getpid(), signal.SIGSTOP)
+                    self.suspend()
 
         self.loop.watch(self.signals.fd, READ, read_signals)
         if self.watcher is not None:
@@ -103,8 +103,7 @@ class Front:
         """Return a Front for a fork of this process that obeys the watching process."""
         front = Front(Loop(), watcher.signals, self._warnings)
         front.watcher = watcher
-        watcher.attend(front.loop)
-        watcher.hold(front.open_outputs(lambda: None))
+        watcher.attend(front)
         return front
 
     @property
@@ -123,6 +122,11 @@ class Front:
         """End this process if --watch has begun a run early, and the run has ended before."""
         if self.watcher is not None:
             self.watcher.leave_if_held()
+
+    def suspend(self) -> None:
+        """Stop this process, and under --watch first the watching one."""
+        for pid in dict.fromkeys((self.pid, os.getpid())):
+            os.kill(pid, signal.SIGSTOP)
 
     @property
     def pid(self) -> int:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import signal
 import time
 from typing import TYPE_CHECKING
@@ -30,7 +29,7 @@ def handle_signals(launcher: JobLauncher) -> None:
             launcher.request_stacks()
         elif signum == signal.SIGTSTP:
             launcher.console.remove_rows()
-            os.kill(os.getpid(), signal.SIGSTOP)
+            launcher.front.suspend()
         elif signum == signal.SIGCHLD:
             launcher.pool.reap()
         else:

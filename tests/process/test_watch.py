@@ -137,18 +137,18 @@ def test_syntax_error_does_not_end_the_watch(jobs: Jobs, folder: Path) -> None:
     running.read_until("pid", 2)
     eventually(lambda: running.out.endswith(b"\n"))
     write(folder / "train.py", "a = 1\nif (\n")
-    running.read_until("the job continues")
+    running.read_until("not started again")
     assert (
-        "train.py:2: SyntaxError: '(' was never closed; the job continues" in running.out.decode()
+        "train.py:2: SyntaxError: '(' was never closed; not started again before it is corrected"
+        in running.out.decode()
     )
     assert len([pid for pid in running.pids() if alive(pid)]) == 2
     write(folder / "train.py", program("two"))
     running.read_until(WAITS)
     write(folder / "train.py", "b = ]\n")
     running.read_until("train.py:1: SyntaxError: ")
-    running.read_until(WAITS, 2)
     write(folder / "train.py", program("three"))
-    running.read_until(WAITS, 3)
+    running.read_until(WAITS, 2)
     printed = end(running)
     assert printed.count(AGAIN) == 2
     assert "[0] three" in printed
@@ -387,6 +387,25 @@ def test_enter_runs_again_at_a_terminal(jobs: Jobs, folder: Path) -> None:
             terminal.until(f"{WAITS}; Enter to run again, Ctrl-C to end")
             terminal.type("\r")
         terminal.until("[0] one")
+        terminal.until(WAITS)
+        terminal.type("\x03")
+        assert terminal.finish() == 130
+    finally:
+        terminal.close()
+
+
+def test_ctrl_z_suspends_the_run_and_the_watch(jobs: Jobs, folder: Path) -> None:
+    (folder / "train.py").write_text(f"print('ready', flush=True)\n{SLEEPS}")
+    terminal = Terminal(jobs, "-n", 1, "--watch", folder / "train.py")
+    try:
+        terminal.until("ready")
+        watcher = psutil.Process(terminal.pid)
+        both = [watcher, watcher.children()[0]]
+        terminal.type("\x1a")
+        eventually(lambda: {each.status() for each in both} == {psutil.STATUS_STOPPED})
+        watcher.send_signal(signal.SIGCONT)
+        (folder / "train.py").write_text(program("two"))
+        terminal.until("two")
         terminal.until(WAITS)
         terminal.type("\x03")
         assert terminal.finish() == 130

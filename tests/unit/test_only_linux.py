@@ -30,7 +30,7 @@ PLACES = {
     "features/preload/hook/loaded_files.py",
     "features/watch/watcher.py",
     "request/program.py",
-    "features/watch/folders.py",
+    "features/watch/saves.py",
 }
 NAMES = re.compile(
     r"""["'](?:/(?:proc|sys|dev/shm|dev/kmsg)\b|(?:proc|sys|dev)/)|\bprctl\b|\bpidfd_|\bP_PIDFD\b|SIGRTM|\bmemfd_|\bsignalfd

@@ -4,9 +4,9 @@ import ctypes
 import importlib.util
 import os
 import py_compile
+import select
 import struct
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -16,16 +16,59 @@ from fakes import Clock
 from jobs import shell_script
 
 from mcjax_launch.errors import LaunchError
-from mcjax_launch.features.watch import folders, saves
+from mcjax_launch.features.watch import saves
 from mcjax_launch.features.watch import watcher as watching
-from mcjax_launch.features.watch.folders import Watched, WatchedFolders
+from mcjax_launch.features.watch.files import Watched
 from mcjax_launch.features.watch.options import may_be_watched
 from mcjax_launch.features.watch.saves import Saves, remove_compiled
 from mcjax_launch.features.watch.watcher import Watcher
 from mcjax_launch.job.program_file import find_syntax_errors
-from mcjax_launch.machine.loop import Loop
 
 pytestmark = [pytest.mark.only_linux("inotify"), pytest.mark.every_jax]
+
+
+class Desk:
+    """A folder in which files are saved, what is said of them, and what the job is started for."""
+
+    def __init__(self, folder: Path, *watched: Watched, without: Path | None = None) -> None:
+        self.said: list[str] = []
+        self._due: list[str] = []
+        self._folder = folder
+        self.saves = Saves(
+            watched or [Watched(str(folder))],
+            [str(without)] if without else [],
+            sys.executable,
+            self.said.append,
+            self._due.append,
+        )
+
+    def read(self) -> None:
+        while select.select([self.saves.fd], [], [], 0)[0]:
+            self.saves.read()
+
+    def find_changed(self) -> list[str]:
+        """The paths below the folder that were saved since the last call."""
+        self.read()
+        changed = [os.path.relpath(path, self._folder) for path in self.saves._changed]
+        self.saves.begin()
+        return changed
+
+    def save(self, name: str, text: str = "") -> None:
+        (self._folder / name).write_text(text)
+        self.read()
+
+    def after(self, clock: Clock, seconds: float) -> str:
+        """So much later; the description of the files for which the job has become due."""
+        clock.now += seconds
+        self._due.clear()
+        self.saves.expire(clock.now)
+        return "".join(self._due)
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Clock:
+    monkeypatch.chdir(tmp_path)
+    return Clock(monkeypatch, saves)
 
 
 # --- which files count ---
@@ -40,7 +83,6 @@ pytestmark = [pytest.mark.only_linux("inotify"), pytest.mark.every_jax]
         (".#a.py", False, False),
         ("#a.py#", False, False),
         ("a.py~", False, False),
-        ("4913", False, False),
         (".a.py.swp", False, False),
         ("a.pyc", False, False),
     ],
@@ -55,120 +97,115 @@ def test_only_sources_count(name: str, *, of_python: bool, of_all: bool) -> None
 def test_a_link_to_a_folder_above_is_followed_once(tmp_path: Path) -> None:
     (tmp_path / "package").mkdir()
     (tmp_path / "package" / "up").symlink_to(tmp_path)
-    watched = WatchedFolders([Watched(str(tmp_path))])
+    desk = Desk(tmp_path)
     (tmp_path / "package" / "a.py").touch()
-    assert [os.path.basename(path) for path in watched.read_saved_paths()] == ["a.py"]
-
-
-def test_new_link_counts(tmp_path: Path) -> None:
-    watched = WatchedFolders([Watched(str(tmp_path))])
-    (tmp_path / "config.py").symlink_to("other.py")
-    assert watched.read_saved_paths() == [str(tmp_path / "config.py")]
+    assert desk.find_changed() == ["package/a.py"]
 
 
 def test_new_folder_counts_if_python_can_import_from_it(tmp_path: Path) -> None:
-    watched = WatchedFolders([Watched(str(tmp_path))])
+    desk = Desk(tmp_path)
     for name in ("package", "run-1"):
         (tmp_path / name).mkdir()
         (tmp_path / name / "a.py").touch()
-    assert watched.read_saved_paths() == [str(tmp_path / "package" / "a.py")]
+    assert desk.find_changed() == ["package/a.py"]
 
 
 def test_file_that_the_job_writes_does_not_count_under_another_path(tmp_path: Path) -> None:
     (tmp_path / "real").mkdir()
     (tmp_path / "link").symlink_to("real")
     every = Watched(str(tmp_path / "link"), all_files=True)
-    watched = WatchedFolders([every], [str(tmp_path / "real" / "run.json")])
+    desk = Desk(tmp_path, every, without=tmp_path / "real" / "run.json")
     for name in ("run.json", "run.yaml"):
         (tmp_path / "link" / name).touch()
-    assert watched.read_saved_paths() == [str(tmp_path / "link" / "run.yaml")]
+    assert desk.find_changed() == ["link/run.yaml"]
 
 
 def test_open_file_does_not_count(tmp_path: Path) -> None:
-    watched = WatchedFolders([Watched(str(tmp_path))])
+    desk = Desk(tmp_path)
     with (tmp_path / "a.py").open("w") as file:
         file.write("half of")
         file.flush()
-        assert watched.read_saved_paths() == []
-    assert watched.read_saved_paths() == [str(tmp_path / "a.py")]
+        assert desk.find_changed() == []
+    assert desk.find_changed() == ["a.py"]
+
+
+def test_links_that_lead_nowhere_are_no_folders(tmp_path: Path) -> None:
+    """One that loops, one to a folder that may not be read, and one to a file that is gone."""
+    (tmp_path / "loop").symlink_to("loop")
+    (tmp_path / "gone").symlink_to("missing/deeper")
+    os.mkfifo(tmp_path / "fifo")
+    (tmp_path / "secret").mkdir(mode=0)
+    (tmp_path / "into").symlink_to("secret/inner")
+    desk = Desk(tmp_path)
+    (tmp_path / "a.py").touch()
+    assert desk.find_changed() == ["a.py"]
 
 
 def test_saves_are_found_although_the_kernel_has_lost_events(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """And folders that came meanwhile are watched."""
-    watched = WatchedFolders([Watched(str(tmp_path))])
+    desk = Desk(tmp_path)
     (tmp_path / "a.py").touch()
     (tmp_path / "package").mkdir()
-    assert os.read(watched.fd, 1 << 16)
-    lost = iter([struct.pack("iIII", -1, 0x4000, 0, 0)])
+    assert os.read(desk.saves.fd, 1 << 16)
     with monkeypatch.context() as patch:
-        patch.setattr(watched, "_read", lambda: next(lost, b""))
-        assert watched.read_saved_paths() == [str(tmp_path / "a.py")]
+        patch.setattr(os, "read", lambda fd, count: struct.pack("iIII", -1, 0x4000, 0, 0))
+        desk.saves.read()
+    assert desk.find_changed() == ["a.py"]
     (tmp_path / "package" / "b.py").touch()
-    assert watched.read_saved_paths() == [str(tmp_path / "package" / "b.py")]
+    assert desk.find_changed() == ["package/b.py"]
 
 
-def test_too_many_folders_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(folders, "_MOST_FOLDERS", 3)
-    for name in "abc":
-        (tmp_path / name).mkdir()
-    with pytest.raises(LaunchError, match=f"more than 3 directories below {tmp_path}: "):
-        WatchedFolders([Watched(str(tmp_path))])
-
-
-def test_folders_that_become_too_many_are_a_warning(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    watched = WatchedFolders([Watched(str(tmp_path))])
-    monkeypatch.setattr(folders, "_MOST_FOLDERS", 3)
+def test_too_many_folders_are_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    desk = Desk(tmp_path)
+    monkeypatch.setattr(saves, "_MOST_FOLDERS", 3)
     for name in "abcd":
         (tmp_path / name).mkdir()
-    assert watched.read_saved_paths() == []
-    (tmp_path / "a" / "a.py").touch()
-    assert watched.read_saved_paths() == [str(tmp_path / "a" / "a.py")]
-    [problem] = watched.problems
-    assert problem.startswith(f"--watch: more than 3 directories below {tmp_path}: ")
+    assert desk.find_changed() == []
+    (tmp_path / "c.py").touch()
+    assert desk.find_changed() == ["c.py"]
+    assert desk.said == [
+        f"--watch: {tmp_path} has too many directories, and only 3 are watched: name a smaller one"
+    ]
 
 
 @pytest.mark.parametrize("way", ["renamed", "removed"])
 def test_removed_folder_is_named(tmp_path: Path, way: str) -> None:
     folder = tmp_path / "project"
     folder.mkdir()
-    watched = WatchedFolders([Watched(str(folder))])
+    desk = Desk(folder)
     folder.rename(tmp_path / "other") if way == "renamed" else folder.rmdir()
-    watched.read_saved_paths()
-    watched.read_saved_paths()  # what a renamed one makes the kernel say
-    assert watched.problems == [
-        f"--watch: {folder} is gone: restart mcjax-launch to watch it again"
-    ]
+    desk.read()
+    assert desk.said == [f"--watch: {folder} is gone: start mcjax-launch again to watch it"]
 
 
 def test_rename_of_a_folder_keeps_the_watch_on_longer_names(tmp_path: Path) -> None:
     for name in ("model", "models"):
         (tmp_path / name).mkdir()
-    watched = WatchedFolders([Watched(str(tmp_path))])
+    desk = Desk(tmp_path)
     (tmp_path / "model").rename(tmp_path / "other")
-    assert watched.read_saved_paths() == []
+    assert desk.find_changed() == []
     (tmp_path / "models" / "a.py").touch()
-    assert watched.read_saved_paths() == [str(tmp_path / "models" / "a.py")]
+    assert desk.find_changed() == ["models/a.py"]
 
 
-def test_too_many_watches_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_too_many_watches_are_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def add(*_: object) -> int:
         ctypes.set_errno(28)
         return -1
 
     library = SimpleNamespace(inotify_init1=lambda _: os.dup(0), inotify_add_watch=add)
     monkeypatch.setattr(ctypes, "CDLL", lambda *args, **kwargs: library)
-    with pytest.raises(LaunchError, match=r"the limit fs\.inotify\.max_user_watches is reached: "):
-        WatchedFolders([Watched(str(tmp_path))])
+    [line] = Desk(tmp_path).said
+    assert line.startswith(f"--watch: {tmp_path} is not watched: ")
+    assert line.endswith(": raise fs.inotify.max_user_watches with sysctl")
 
 
-def test_missing_inotify_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_inotify_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ctypes, "CDLL", lambda *args, **kwargs: object())
     with pytest.raises(LaunchError, match="--watch needs Linux"):
-        WatchedFolders([Watched("/")])
+        Desk(tmp_path)
 
 
 def test_watch_value_is_told_from_the_program(
@@ -187,131 +224,57 @@ def test_watch_value_is_told_from_the_program(
 # --- when they are decided about ---
 
 
-class Desk:
-    """Saves whose files and time are told."""
-
-    def __init__(self, patch: pytest.MonkeyPatch, folder: Path) -> None:
-        self.clock = Clock(patch, saves)
-        self.said: list[str] = []
-        self._loop = Loop()
-        self._folder = folder
-        watched = WatchedFolders([Watched(str(folder))])
-        self.saves = Saves(watched, self._loop, sys.executable, self)
-        self.on_syntax_error = self.on_problem = self.said.append
-        self._changed = ""
-
-    def on_due(self, changed: str) -> None:
-        self._changed = changed
-
-    def save(self, name: str, text: str = "") -> None:
-        (self._folder / name).write_text(text)
-        self._loop.dispatch_ready(0)
-
-    def after(self, seconds: float) -> str:
-        """So much later; the description of the files for which the job has become due."""
-        self.clock.now += seconds
-        self._changed = ""
-        self.saves.expire(self.clock.now)
-        return self._changed
-
-
-@pytest.fixture
-def desk(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Desk]:
-    monkeypatch.chdir(tmp_path)
-    yield Desk(monkeypatch, tmp_path)
-
-
-def test_saves_are_waited_for_until_none_comes(desk: Desk) -> None:
+def test_saves_are_waited_for_until_none_comes(tmp_path: Path, clock: Clock) -> None:
+    desk = Desk(tmp_path)
     desk.save("a.py")
-    assert desk.after(0.09) == ""
+    assert desk.after(clock, 0.09) == ""
     desk.save("b.py")
-    assert desk.after(0.09) == ""
-    assert desk.after(0.02) == "a.py and b.py have changed"
+    assert desk.after(clock, 0.09) == ""
+    assert desk.after(clock, 0.02) == "a.py and b.py have changed"
     assert desk.saves.is_ready
 
 
-def test_saves_without_end_are_not_waited_for(desk: Desk) -> None:
-    reasons = []
-    for _ in range(20):
-        desk.save("a.py")
-        reasons.append(desk.after(0.06))
-    assert [reason for reason in reasons if reason] == ["a.py has changed"]
-
-
-def test_save_during_the_end_of_the_job_is_waited_for(desk: Desk) -> None:
-    """It is said once, and what is broken then is not started."""
+def test_save_during_the_end_of_the_job_is_waited_for(tmp_path: Path, clock: Clock) -> None:
+    """The job is not ended again for it; and what is broken then is not started."""
+    desk = Desk(tmp_path)
     desk.save("a.py")
-    assert desk.after(0.2)
-    desk.save("b.py", "(")
+    assert desk.after(clock, 0.2)
+    desk.save("b.py")
     assert not desk.saves.is_ready
-    assert desk.after(0.2) == ""
-    assert desk.said == ["b.py:1: SyntaxError: '(' was never closed"]
+    assert desk.after(clock, 0.2) == ""
+    assert desk.saves.is_ready
+    desk.save("b.py", "(")
+    assert desk.after(clock, 0.2) == ""
     assert not desk.saves.is_ready
     desk.save("b.py", "()")
-    assert desk.after(0.2) == "a.py and b.py have changed"
+    assert desk.after(clock, 0.2) == "a.py and b.py have changed"
     desk.saves.begin()
     desk.save("b.py")
-    assert desk.after(0.2) == "b.py has changed"
+    assert desk.after(clock, 0.2) == "b.py has changed"
 
 
-def test_job_that_ends_for_a_save_is_not_ended_again_for_the_next(desk: Desk) -> None:
-    desk.save("a.py")
-    assert desk.after(0.2)
-    desk.save("b.py")
-    assert desk.after(0.2) == ""
-    assert desk.saves.is_ready
+def test_nothing_starts_until_every_syntax_error_is_corrected(tmp_path: Path, clock: Clock) -> None:
+    desk = Desk(tmp_path)
+    for name, text in (("a.py", "("), ("b.py", ""), ("c.py", "("), ("c.py", "()")):
+        desk.save(name, text)
+        assert desk.after(clock, 0.2) == ""
+    why = "SyntaxError: '(' was never closed; not started again before it is corrected"
+    assert desk.said == [f"{name}.py:1: {why}" for name in "aaaca"]
+    desk.save("a.py", "()")
+    assert desk.after(clock, 0.2) == "a.py and 2 other files have changed"
 
 
 def test_start_removes_what_python_has_compiled_of_saved_modules(
-    desk: Desk, tmp_path: Path
+    tmp_path: Path, clock: Clock
 ) -> None:
+    desk = Desk(tmp_path)
     desk.save("a.py", "one = 1")
     desk.save("b.py", "one = 1")
-    assert desk.after(0.2)
     desk.saves.begin()
     kept, removed = (py_compile.compile(str(tmp_path / name)) for name in ("a.py", "b.py"))
     desk.save("b.py", "two = 2")
-    assert desk.after(0.2)
     desk.saves.begin()
     assert (os.path.exists(str(kept)), os.path.exists(str(removed))) == (True, False)
-
-
-def test_nothing_is_quiet_while_a_save_is_undecided(desk: Desk) -> None:
-    assert desk.saves.is_quiet
-    desk.save("a.py")
-    assert not desk.saves.is_quiet
-    desk.after(0.2)
-    assert not desk.saves.is_quiet
-    desk.saves.begin()
-    assert desk.saves.is_quiet
-
-
-def test_links_that_lead_nowhere_are_no_folders(tmp_path: Path) -> None:
-    """One that loops, one to a folder that may not be read, and one to a file that is gone."""
-    (tmp_path / "loop").symlink_to("loop")
-    (tmp_path / "gone").symlink_to("missing/deeper")
-    os.mkfifo(tmp_path / "fifo")
-    (tmp_path / "secret").mkdir(mode=0)
-    (tmp_path / "into").symlink_to("secret/inner")
-    watched = WatchedFolders([Watched(str(tmp_path))])
-    (tmp_path / "a.py").touch()
-    assert watched.read_saved_paths() == [str(tmp_path / "a.py")]
-
-
-def test_nothing_starts_until_every_syntax_error_is_corrected(desk: Desk) -> None:
-    desk.save("a.py", "(")
-    assert desk.after(0.2) == ""
-    desk.save("b.py")
-    assert desk.after(0.2) == ""
-    desk.save("c.py", "(")
-    assert desk.after(0.2) == ""
-    never = "SyntaxError: '(' was never closed"
-    assert desk.said == [f"{name}.py:1: {never}" for name in "aaac"]
-    desk.save("c.py", "()")
-    assert desk.after(0.2) == ""
-    assert not desk.saves.is_ready
-    desk.save("a.py", "()")
-    assert desk.after(0.2) == "a.py and 2 other files have changed"
 
 
 @pytest.mark.parametrize(
@@ -321,16 +284,15 @@ def test_only_enter_runs_the_job_again(
     monkeypatch: pytest.MonkeyPatch, typed: bytes, runs: bool
 ) -> None:
     """Ctrl-D passes on what was typed before it; alone it is the end of the input."""
-    requests: list[bool] = []
     forgotten: list[int] = []
     job: Any = Watcher.__new__(Watcher)
-    job._saves = SimpleNamespace(request=lambda: requests.append(True))
+    job._saves = SimpleNamespace(is_due=False)
     job._front = SimpleNamespace(loop=SimpleNamespace(forget=forgotten.append))
     monkeypatch.setattr(watching, "_is_at_terminal", lambda: True)
     monkeypatch.setattr(os, "read", lambda fd, count: typed)
     job._read_key()
     monkeypatch.undo()
-    assert (requests, forgotten) == ([True] * runs, [] if typed else [0])
+    assert (job._saves.is_due, forgotten) == (runs, [] if typed else [0])
 
 
 # --- what Python makes of them ---

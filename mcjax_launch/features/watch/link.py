@@ -7,59 +7,26 @@ it is released.
 
 from __future__ import annotations
 
-import contextlib
-import json
 import os
 import signal
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from mcjax_launch.journal.stop_reasons import StopReason, saved
-from mcjax_launch.machine.loop import READ, Loop, SignalPipe, Signals
+from mcjax_launch.machine.loop import READ, SignalPipe, Signals
 from mcjax_launch.wire import exit_status
 
 if TYPE_CHECKING:
-    from mcjax_launch.journal.sink import Target
+    from multiprocessing.connection import Connection
 
-_MOST_BYTES = 1 << 16
-
-
-class JsonLines:
-    """Objects, each a line of JSON, over a socket between a run and the watching process.
-
-    Args:
-        fd: descriptor of the socket.
-
-    """
-
-    def __init__(self, fd: int) -> None:
-        self.fd = fd
-        self._rest = b""
-
-    def send(self, fields: dict[str, object]) -> None:
-        """Send an object; do nothing if the other process has ended."""
-        data = json.dumps(fields).encode() + b"\n"
-        with contextlib.suppress(OSError):
-            while data:
-                data = data[os.write(self.fd, data) :]
-
-    def receive(self) -> list[dict[str, Any]] | None:
-        """Return the objects that have arrived whole; None if the other process has ended."""
-        try:
-            data = os.read(self.fd, _MOST_BYTES)
-        except ConnectionResetError:  # it has ended, and has not read everything
-            data = b""
-        if not data:
-            return None
-        *lines, self._rest = (self._rest + data).split(b"\n")
-        return [json.loads(line) for line in lines]
+    from mcjax_launch.launcher.front import Front
 
 
 class WatcherLink:
     """Link of a run's launcher to the watching process.
 
     Args:
-        fd: socket to the watching process.
+        end: connection to the watching process.
         is_held: True if the run must wait for its release.
 
     Attributes:
@@ -70,25 +37,23 @@ class WatcherLink:
 
     """
 
-    def __init__(self, fd: int, *, is_held: bool) -> None:
+    def __init__(self, end: Connection, *, is_held: bool) -> None:
         self.signals = SignalPipe()
         self.pid = os.getppid()
         self.is_held = is_held
         self.say: Callable[[str], object] = _ignore
         self.note: Callable[[str], object] = _ignore
         self.on_save: Callable[[StopReason], object] = _ignore
-        self._lines = JsonLines(fd)
+        self._end = end
         self._waiting: list[Callable[[], object]] = []
-        self._children = Signals([signal.SIGCHLD])
+        # A terminal sends its signals to this process too, and they must not count twice.
+        self._own_signals = Signals([signal.SIGCHLD])
 
-    def attend(self, loop: Loop) -> None:
-        """Carry out orders in this loop."""
-        loop.watch(self._lines.fd, READ, lambda ready: self._read())
-        loop.watch(self._children.fd, READ, lambda ready: self._forward_child_signals())
-
-    def hold(self, outputs: tuple[Target, ...]) -> None:
-        """Write nothing to these outputs before the release."""
-        for output in outputs if self.is_held else ():
+    def attend(self, front: Front) -> None:
+        """Carry out orders in this front's loop; before the release write none of its outputs."""
+        front.loop.watch(self._end.fileno(), READ, lambda ready: self._obey())
+        front.loop.watch(self._own_signals.fd, READ, lambda ready: self._read_own_signals())
+        for output in front.open_outputs(lambda: None) if self.is_held else ():
             output.hold(files=True)
             self._waiting.append(output.release)
 
@@ -106,27 +71,21 @@ class WatcherLink:
 
     def report(self, **fields: object) -> None:
         """Tell the watching process something about the run."""
-        self._lines.send(fields)
+        send(self._end, fields)
 
-    def _forward_child_signals(self) -> None:
-        if signal.SIGCHLD in self._children.read():
+    def _read_own_signals(self) -> None:
+        if signal.SIGCHLD in self._own_signals.read():
             self.signals.put(signal.SIGCHLD)
 
-    def _read(self) -> None:
-        orders = self._lines.receive()
-        if orders is None:  # the watching process was killed; agents end as after our own death
-            os._exit(exit_status.compute_signal_status(signal.SIGKILL))
-        for order in orders:
-            self._obey(order)
-
-    def _obey(self, order: dict[str, Any]) -> None:
-        match order:
+    def _obey(self) -> None:
+        match receive(self._end):
+            case None:  # the watching process was killed; agents end as after our own death
+                os._exit(exit_status.compute_signal_status(signal.SIGKILL))
             case {"signal": number}:
                 self.signals.put(number)
             case {"release": True}:
                 self.is_held = False
-                waiting, self._waiting = self._waiting, []
-                for call in waiting:
+                for call in self._waiting:
                     call()
             case {"saved": changed}:
                 stop = saved(changed)
@@ -134,6 +93,22 @@ class WatcherLink:
                 self.on_save(stop)
             case {"say": line}:
                 self.say(line)
+
+
+def send(end: Connection, fields: dict[str, Any]) -> None:
+    """Send an order or a report; do nothing if the other process has ended."""
+    try:
+        end.send(fields)
+    except OSError:
+        pass
+
+
+def receive(end: Connection) -> dict[str, Any] | None:
+    """Return an order or a report that has arrived; None if the other process has ended."""
+    try:
+        return dict(end.recv())
+    except (EOFError, OSError):
+        return None
 
 
 def _ignore(_: object) -> None:

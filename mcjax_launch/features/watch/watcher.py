@@ -9,17 +9,16 @@ from __future__ import annotations
 
 import os
 import signal
-import socket
 import termios
 import time
 from collections.abc import Callable
 from functools import cache
-from typing import TYPE_CHECKING, Any, NoReturn
+from multiprocessing.connection import Connection, Pipe
+from typing import TYPE_CHECKING, Any
 
 from mcjax_launch.errors import LaunchError
 from mcjax_launch.features.watch.files import find_watched, list_written_paths
-from mcjax_launch.features.watch.folders import WatchedFolders
-from mcjax_launch.features.watch.link import JsonLines, WatcherLink
+from mcjax_launch.features.watch.link import WatcherLink, receive, send
 from mcjax_launch.features.watch.saves import Saves
 from mcjax_launch.job.hosts import Host
 from mcjax_launch.job.job import Job
@@ -27,30 +26,61 @@ from mcjax_launch.journal import stop_reasons
 from mcjax_launch.launcher.entry import make_own_front
 from mcjax_launch.launcher.front import Front
 from mcjax_launch.launcher.timers import OneShotTimer
-from mcjax_launch.machine.loop import READ, Loop
+from mcjax_launch.machine.loop import READ
 from mcjax_launch.options import features as declared
 from mcjax_launch.request import ready
 from mcjax_launch.wire import exit_status
 from mcjax_launch.wire.signals import ENDING, get_signal_name
 from mcjax_launch.wire.timers import scale_time
+from mcjax_launch.wire.value import Value
 
 if TYPE_CHECKING:
-    from mcjax_launch.machine.loop import Timer
     from mcjax_launch.options.options import Options
 
 _MOST_TYPED = 4096
 # Seconds from the start of a run's ranks until the next run is begun: their own start comes first.
 _NEXT_AFTER_S = scale_time(0.4)
-# Seconds for a run that is not needed any more to end by itself.
-_END_S = 5.0
 
 Say = Callable[[str], object]
 #: Runs a job in this process, a fork, and returns the exit status.
 RunJob = Callable[[Job, tuple[Host, ...], Front], int]
 
 
-def run_again(read_options: Callable[[], Options], run: RunJob, say: Say) -> int:
-    """Run a job, and again after each save of a file, until a signal; return the exit status.
+class Run(Value):
+    """A run of the job in a process of its own.
+
+    Args:
+        job, hosts: what it runs, and where.
+        pid: its process.
+        end: this process's end of the connection to it.
+
+    """
+
+    job: Job
+    hosts: tuple[Host, ...]
+    pid: int
+    end: Connection
+
+    def is_of(self, job: Job, hosts: tuple[Host, ...]) -> bool:
+        """Return whether this run, begun earlier, is what would be begun now.
+
+        Modules of the user's own that --preload has imported may have been saved.
+        """
+        mine = self.job.copy_with(
+            suggest_program=job.suggest_program, setup_done=declared.get(job, "setup_done")
+        )
+        return (job, hosts) == (mine, self.hosts) and declared.get(job, "preload") in (
+            (),
+            ("auto",),
+        )
+
+    def send(self, **order: object) -> None:
+        """Send an order."""
+        send(self.end, order)
+
+
+class Watcher:
+    """The process that watches files and starts the runs, until a signal ends --watch.
 
     Args:
         read_options: returns the job's options, by the present file of the project.
@@ -61,88 +91,35 @@ def run_again(read_options: Callable[[], Options], run: RunJob, say: Say) -> int
         LaunchError: the job cannot be started the first time.
 
     """
-    return Watcher(read_options, run, say).run()
-
-
-class Run:
-    """A run of the job in a process of its own.
-
-    Attributes:
-        job, hosts: what it runs, and where.
-        fd: this process's end of a socket.
-        pid: its process; -1 before the fork.
-
-    """
-
-    def __init__(self, job: Job, hosts: tuple[Host, ...]) -> None:
-        self.job, self.hosts = job, hosts
-        self._socket, self._theirs = socket.socketpair()
-        self.fd = self._socket.fileno()
-        self._lines = JsonLines(self.fd)
-        self.pid = -1
-
-    def fork(self) -> int:
-        """Fork; return the new process's socket there, -1 here."""
-        self.pid = os.fork()
-        if self.pid == 0:
-            self.close()
-            return self._theirs.detach()
-        self._theirs.close()
-        return -1
-
-    def watch(self, loop: Loop, on_report: Callable[[dict[str, Any]], object]) -> None:
-        """Call `on_report` with what the run reports."""
-
-        def read() -> None:
-            reports = self._lines.receive()
-            if reports is None:
-                loop.forget(self.fd)
-            for report in reports or ():
-                on_report(report)
-
-        loop.watch(self.fd, READ, lambda ready: read())
-
-    def send(self, **order: object) -> None:
-        """Send an order; do nothing if the run has ended."""
-        self._lines.send(order)
-
-    def close(self) -> None:
-        """Close this process's end of the socket."""
-        self._socket.close()
-
-
-class Watcher:
-    """The process that watches files and starts the runs; see `run_again`."""
 
     def __init__(self, read_options: Callable[[], Options], run: RunJob, say: Say) -> None:
         self._read_options, self._run_job, self._say = read_options, run, say
         self._note_once = cache(self._note)  # not again what has been printed
         self._is_quiet = False
-        self._setup: str | None = None
-        self._setup_done: dict[str, dict[str, str | None]] | None = None
-        job, hosts = self._prepare()
-        folders = WatchedFolders(find_watched(job), list_written_paths(job))
-        self._front = make_own_front()
-        self._saves = Saves(folders, self._front.loop, job.python, self)
+        self._setup_done: dict[str | None, Any] = {}  # what a slow --setup has set, by command
+        self._runs: list[Run] = []  # all that have a process
         self._current: Run | None = None
-        self._next: Run | None = None
-        self._begin_next = OneShotTimer(0.0, self._begin_early)
-        self._begin_next.deadline = None
+        self._next: Run | None = None  # waits for its release
         self._status: int | None = None  # the end's, once it is known
         self._ends_by = 0  # signal that ends all
-        self._is_read = True
-        self._prepared = job, hosts
-        self._fork(Run(job, hosts), is_held=False)
+        self._prepared = self._prepare()
+        job, _ = self._prepared
+        watched, without = find_watched(job), list_written_paths(job)
+        self._saves = Saves(watched, without, job.python, self._tell, self._on_due)
+        self._begin_next = OneShotTimer(0.0, self._begin_early)
+        self._begin_next.deadline = None
+        self._front = make_own_front()
+        self._front.loop.watch(self._saves.fd, READ, lambda ready: self._saves.read())
 
     def run(self) -> int:
-        """Run the job after each save until a signal ends --watch; return the exit status."""
-        loop, signals = self._front.loop, self._front.signals
+        """Run the job, and again after each save, until a signal; return the exit status."""
+        loop = self._front.loop
         out, _ = self._front.open_outputs(lambda: None)
-        out.watch(lambda error: self._on_reader_loss(error))
-        loop.watch(signals.fd, READ, lambda ready: self._read_signals())
-        timers: list[Timer] = [self._saves, self._begin_next]
-        while self._status is None:
-            loop.run_once(timers)
+        out.watch(lambda error: self._stop(signal.SIGPIPE))
+        loop.watch(self._front.signals.fd, READ, lambda ready: self._read_signals())
+        self._current = self._fork(is_held=False)
+        while self._status is None or self._runs:
+            loop.run_once((self._saves, self._begin_next))
             if self._current is None and self._saves.is_ready and self._status is None:
                 self._start()
         return self._status
@@ -153,148 +130,123 @@ class Watcher:
         """Return the job and its hosts, by the present files."""
         options = self._read_options()
         self._is_quiet = options.quiet
-        job, hosts = ready.prepare(options, os.environ, self._note_once)
-        if declared.get(job, "setup") != self._setup:
-            self._setup, self._setup_done = declared.get(job, "setup"), None
-        return self._add_setup(job), hosts
-
-    def _add_setup(self, job: Job) -> Job:
-        """Return the job with the variables that a slow --setup has set at its first start."""
-        return job.copy_with(setup_done=self._setup_done)
+        return ready.prepare(options, os.environ, self._note_once)
 
     def _start(self) -> None:
         """Start the job: release the next run, if what it was prepared from still holds."""
         self._saves.begin()
-        self._forget_keys()
+        self._front.loop.forget(0)
         try:
-            job, hosts = self._prepare()
+            self._prepared = self._prepare()
         except LaunchError as error:
             self._say(str(error))
-            self._drop_next()
             self._await_save()
             return
-        if (prepared := self._next) is not None and _holds(prepared, job, hosts):
-            self._current, self._next = prepared, None
+        prepared, self._next = self._next, None
+        if prepared is not None and prepared.is_of(*self._prepared):
+            self._current = prepared
             prepared.send(release=True)
-        else:
-            self._drop_next()
-            if self._status is None:  # no signal meanwhile
-                self._prepared = job, hosts
-                self._fork(Run(job, hosts), is_held=False)
+            return
+        if prepared is not None:
+            prepared.send(signal=signal.SIGINT)
+        self._current = self._fork(is_held=False)
 
     def _begin_early(self) -> None:
         """Begin the next run, which waits for a save."""
-        if self._next is None and self._status is None and not self._ends_by:
-            self._fork(Run(*self._prepared), is_held=True)
+        if self._next is None and not self._ends_by:
+            self._next = self._fork(is_held=True)
 
-    def _fork(self, run: Run, *, is_held: bool) -> None:
-        if (fd := run.fork()) >= 0:
-            self._become(run, fd, is_held=is_held)
-        if is_held:
-            self._next = run
-        else:
-            self._current = run
-        run.watch(self._front.loop, lambda report: self._on_report(run, report))
+    def _fork(self, *, is_held: bool) -> Run:
+        """Begin a run of the job; the new process runs it, and exits."""
+        job, hosts = self._prepared
+        job = job.copy_with(setup_done=self._setup_done.get(declared.get(job, "setup")))
+        ours, theirs = Pipe()
+        if not (pid := os.fork()):
+            status = exit_status.INTERNAL_ERROR
+            try:
+                for end in (ours, *(run.end for run in self._runs)):
+                    end.close()
+                front = self._front.make_for(WatcherLink(theirs, is_held=is_held))
+                status = self._run_job(job, hosts, front)
+            finally:
+                os._exit(status)
+        theirs.close()
+        run = Run(job, hosts, pid, ours)
+        self._runs.append(run)
+        self._front.loop.watch(ours.fileno(), READ, lambda ready: self._read_report(run))
+        return run
 
-    def _become(self, run: Run, fd: int, *, is_held: bool) -> NoReturn:
-        """Run the job in this forked process, and exit."""
-        status = exit_status.INTERNAL_ERROR
-        try:
-            for other in (self._current, self._next):
-                if other is not None:
-                    other.close()
-            link = WatcherLink(fd, is_held=is_held)
-            front = self._front.make_for(link)
-            status = self._run_job(run.job, run.hosts, front)
-        finally:
-            os._exit(status)
-
-    def _on_report(self, run: Run, report: dict[str, Any]) -> None:
-        """Handle what a run reports: that its ranks have started, or what --setup has set."""
-        if run is self._current and "started" in report:
-            self._begin_next.deadline = time.monotonic() + _NEXT_AFTER_S
-        if "setup" in report:
-            self._setup_done = report["setup"]
-            self._prepared = self._add_setup(self._prepared[0]), self._prepared[1]
+    def _read_report(self, run: Run) -> None:
+        """Read that the ranks of a run have started, or what its --setup has set."""
+        match receive(run.end):
+            case None:
+                self._front.loop.forget(run.end.fileno())
+            case {"setup": done}:
+                self._setup_done[declared.get(run.job, "setup")] = done
+            case {"started": True} if run is self._current:
+                self._begin_next.deadline = time.monotonic() + _NEXT_AFTER_S
 
     def _reap(self) -> None:
-        for run in (self._next, self._current):  # the end of the present one may drop the next
-            if run is None:
-                continue
+        for run in self._runs[:]:
             pid, status = os.waitpid(run.pid, os.WNOHANG)
             if not pid:
                 continue
-            self._close(run)
+            self._runs.remove(run)
+            self._front.loop.forget(run.end.fileno())
+            run.end.close()
             if run is self._next:
                 self._next = None  # a host is gone, or has refused: the next start says so
-            else:
+            elif run is self._current:
                 self._current = None
-                code = os.waitstatus_to_exitcode(status)
-                if code < 0:
-                    self._say(f"the run was killed by {get_signal_name(-code)}")
-                self._on_end(exit_status.compute_exit_status(code))
+                self._on_end(os.waitstatus_to_exitcode(status))
 
-    def _on_end(self, status: int) -> None:
+    def _on_end(self, code: int) -> None:
         """Handle the end of the current run."""
+        if code < 0:
+            self._say(f"the run was killed by {get_signal_name(-code)}")
         if self._ends_by and self._saves.is_due:  # the save has ended the run
-            self._stop_by(self._ends_by)
+            self._stop(self._ends_by)
         elif self._ends_by:  # the run may have ended by itself just then
-            self._end(status or exit_status.compute_signal_status(self._ends_by))
-        elif not self._is_read:
-            self._end(status)
+            self._end(exit_status.compute_exit_status(code))
         elif not self._saves.is_ready:
             self._await_save()
 
-    def _close(self, run: Run) -> None:
-        self._front.loop.forget(run.fd)
-        run.close()
-
-    def _drop_next(self) -> None:
-        """End the run that waits, and wait until nothing of it is left."""
-        run, self._next = self._next, None
-        if run is None:
-            return
-        run.send(signal=int(signal.SIGINT))
-        deadline = time.monotonic() + _END_S
-        while not os.waitpid(run.pid, os.WNOHANG)[0]:
-            if time.monotonic() >= deadline:
-                os.kill(run.pid, signal.SIGKILL)
-            self._front.loop.dispatch_ready(time.monotonic() + 0.05)
-        self._close(run)
+    def _stop(self, signum: int) -> None:
+        """End --watch, for a signal or because nobody reads, once the current run is over."""
+        self._ends_by = self._ends_by or signum
+        if self._current is None and self._status is None:
+            if signum != signal.SIGPIPE:
+                self._say(stop_reasons.interrupted(signum).message)
+            self._end(0)
 
     def _end(self, status: int) -> None:
-        self._status = status  # first: more signals may arrive meanwhile
-        self._drop_next()
+        """End --watch once no run is left."""
+        self._status = status or exit_status.compute_signal_status(self._ends_by)
+        for run in self._runs:
+            run.send(signal=signal.SIGINT)
 
     # --- saves ---
 
-    def on_due(self, changed: str) -> None:
+    def _on_due(self, changed: str) -> None:
         """End the run after a save; the next one starts when it is over."""
         if self._current is not None:
             self._current.send(saved=changed)
         else:
             self._note(stop_reasons.saved(changed).message)
 
-    def on_syntax_error(self, error: str) -> None:
-        """Print a syntax error; the job goes on, or is started after the next save."""
+    def _tell(self, line: str) -> None:
+        """Print a line, by the run that has the terminal."""
         if self._current is not None:
-            self._current.send(say=f"{error}; the job continues")
+            self._current.send(say=line)
         else:
-            self._say(f"{error}; waiting for the next save")
-
-    def on_problem(self, problem: str) -> None:
-        """Print that some files cannot be watched any more."""
-        if self._current is not None:
-            self._current.send(say=problem)
-        else:
-            self._say(problem)
+            self._say(line)
 
     def _await_save(self) -> None:
         """Print that a save is awaited, if none has come yet; run again after Enter."""
         if at_terminal := _is_at_terminal():
             termios.tcflush(0, termios.TCIFLUSH)  # what was typed while the job ran
             self._front.loop.watch(0, READ, lambda ready: self._read_key())
-        if self._saves.is_quiet:
+        if self._saves.deadline is None:
             again = "Enter to run again, " if at_terminal else ""
             self._note(f"waiting for the next save; {again}Ctrl-C to end")
 
@@ -309,56 +261,22 @@ class Watcher:
             if signum == signal.SIGCHLD:
                 self._reap()
                 continue
+            for run in self._runs:
+                if run is not self._next or self._status is not None:
+                    run.send(signal=signum)
             if signum in ENDING:
-                self._ends_by = self._ends_by or signum
-            if self._current is not None:
-                self._current.send(signal=int(signum))
-            elif signum in ENDING and self._status is None:
-                self._stop_by(signum)
-            if signum == signal.SIGTSTP:
-                self._suspend()
+                self._stop(signum)
+            elif signum == signal.SIGTSTP and self._current is None:
+                os.kill(os.getpid(), signal.SIGSTOP)
             elif signum == signal.SIGCONT and self._current is not None:
-                os.kill(self._current.pid, signum)  # `_suspend` has stopped it
-
-    def _stop_by(self, signum: int) -> None:
-        """End --watch by a signal that no run has reported."""
-        stop = stop_reasons.interrupted(signum)
-        self._say(stop.message)
-        self._end(stop.status)
-
-    def _suspend(self) -> None:
-        """Stop this process once the run has stopped, which removes its status row first."""
-        if self._current is not None:
-            how = os.WSTOPPED | os.WEXITED | os.WNOWAIT
-            os.waitid(os.P_PID, self._current.pid, how)
-        os.kill(os.getpid(), signal.SIGSTOP)
-
-    def _on_reader_loss(self, error: OSError | None) -> None:
-        """End --watch, because nothing reads its output any more."""
-        self._is_read = False
-        if self._current is None:
-            self._end(stop_reasons.reader_gone(error).status)
+                os.kill(self._current.pid, signum)  # it has stopped itself, and this process
 
     def _read_key(self) -> None:
         """Run again after Enter."""
         if not _is_at_terminal() or not (typed := os.read(0, _MOST_TYPED)):
-            self._forget_keys()  # the shell's, or its end
+            self._front.loop.forget(0)  # the shell's, or its end
         elif b"\n" in typed:
-            self._saves.request()
-
-    def _forget_keys(self) -> None:
-        self._front.loop.forget(0)
-
-
-def _holds(run: Run, job: Job, hosts: tuple[Host, ...]) -> bool:
-    """Return whether a prepared run is what would be prepared now.
-
-    Modules of the user's own that --preload has imported may have been saved.
-    """
-    if declared.get(job, "preload") not in ((), ("auto",)):
-        return False
-    same = job.copy_with(suggest_program=run.job.suggest_program) == run.job
-    return same and hosts == run.hosts
+            self._saves.is_due = True
 
 
 def _is_at_terminal() -> bool:
