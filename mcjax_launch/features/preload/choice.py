@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from mcjax_launch.features.preload.program import Unsuited, find_library
 from mcjax_launch.job.hosts import Host
 from mcjax_launch.job.job import Job
+from mcjax_launch.options import features as declared
 
 #: The option's value.
 AUTO = ("auto",)
