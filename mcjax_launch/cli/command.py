@@ -41,8 +41,6 @@ if TYPE_CHECKING:
 NAME = "mcjax-launch"
 #: Set by a shell that asks for completion.
 COMPLETE = "_MCJAX_LAUNCH_COMPLETE"
-#: Options that act on a detached job.
-_ON_DETACHED = ("jobs", "stop", "wait", "attach")
 _EVENTS = "mcjax_launch.events"  # in the meta of click's context
 
 
@@ -98,7 +96,8 @@ def _act(options: Options, context: click.Context, journal: Journal) -> int:
     """Do what a user's command line asks for; return the exit status."""
     for line in find_removed_variables(os.environ):
         raise LaunchError(line)
-    if any(declared.get(options, name) not in (None, False) for name in _ON_DETACHED):
+    detached = declared.load_all().get("detached")
+    if detached is not None and detached.find_action(options):
         return _act_on_detached(options, context)
     options = with_project_options(options, context)
     if options.check:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from itertools import islice
 
 from mcjax_launch.machine.loop import GONE, HANG_UP, WRITE, Loop
-from mcjax_launch.machine.system import reopen, widen
+from mcjax_launch.machine.system import is_in_foreground, reopen, widen
 
 # A pipe that polls as writable takes this much without blocking (POSIX: PIPE_BUF).
 _SAFE_WRITE = select.PIPE_BUF
@@ -212,11 +212,5 @@ class Sink(Target):
             return os.terminal_size((0, 0))
 
     def is_in_foreground(self) -> bool:
-        """Return whether this process may draw on the terminal.
-
-        It may, unless another process group is in the terminal's foreground.
-        """
-        try:
-            return os.tcgetpgrp(self._fd) == os.getpgrp()
-        except OSError:  # not the terminal that controls our session
-            return True
+        """Return whether no other process group is in the terminal's foreground."""
+        return is_in_foreground(self._fd) is not False

@@ -96,9 +96,8 @@ def _get_no_jax_error(job: Job, host: Host) -> str:
     """Return the error message for a Python without jax; "" if the ranks' Python has jax."""
     if _is_given(job, host) or not host.is_local:
         return WITHOUT_JAX
-    return job.python_without_jax or (
-        WITHOUT_JAX if declared.find_used(features.FIRST_STEP, job) else ""
-    )
+    chooses = declared.find_used(features.FIRST_STEP, job)
+    return job.python_without_jax or (WITHOUT_JAX if chooses else "")
 
 
 def _get_other_coordinator(job: Job) -> str | None:

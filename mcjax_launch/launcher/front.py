@@ -21,11 +21,6 @@ if TYPE_CHECKING:
     from mcjax_launch.machine.loop import Timer
 
 
-def explain_no_terminal() -> str:
-    """Return why a debugger cannot use a terminal; "" if stdin is a terminal."""
-    return "" if os.isatty(0) else "stdin of mcjax-launch is not one"
-
-
 class Front:
     """The launcher's process: its signals, descriptors 1 and 2, and its terminal.
 
@@ -140,9 +135,9 @@ class Front:
 
     def explain_no_terminal(self) -> str:
         """Return why a debugger cannot get a terminal; "" if there is one."""
-        return (
-            "the job was started by a program" if self.events.has_client else explain_no_terminal()
-        )
+        if self.events.has_client:
+            return "the job was started by a program"
+        return "" if os.isatty(0) else "stdin of mcjax-launch is not one"
 
     @property
     def shows_stacks(self) -> str:

@@ -117,10 +117,6 @@ class Startup:
         """Number of hosts."""
         return len(self._hosts)
 
-    def find_number(self, host: Host) -> int:
-        """Return a host's number, in the order in which the hosts were named."""
-        return self._hosts.index(host)
-
     @property
     def ready(self) -> int:
         """Number of hosts that have answered."""

@@ -137,6 +137,14 @@ def find_input_position() -> int | None:
         return None
 
 
+def is_in_foreground(fd: int) -> bool | None:
+    """Return whether a terminal is this process's, not the shell's; None if it is of no session."""
+    try:
+        return os.tcgetpgrp(fd) == os.getpgrp()
+    except OSError:  # no terminal, or that of another session
+        return None
+
+
 def reopen(fd: int, flags: int) -> int:
     """Open the pipe or terminal of a descriptor again, with these flags of `os.open`.
 

@@ -1,7 +1,6 @@
 """The modules `options` of the folders in `features/`: what features declare in the launcher.
 
-Such a module has an option group, `GROUP`, and functions for a job that is being made, as far as
-the feature needs them:
+Such a module has an OptionGroup, and functions for a job that is made, as far as it needs them:
 
 - `is_used(job)` returns whether its part of the launcher must exist before the ranks start.
 - `check(options)` refuses options that can never be combined.
@@ -19,6 +18,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from importlib.machinery import SourceFileLoader
 from types import ModuleType
 from typing import Any, NamedTuple, TypeVar
+
+from mcjax_launch.options.option import OptionGroup
 
 J = TypeVar("J")
 
@@ -46,9 +47,10 @@ def _load(name: str, path: str) -> ModuleType:
     return module
 
 
-def list_groups() -> tuple[Any, ...]:
+def list_groups() -> tuple[type[OptionGroup], ...]:
     """Return the option groups of all features."""
-    return tuple(module.GROUP for module in load_all().values())
+    names = {module.__name__ for module in load_all().values()}
+    return tuple(each for each in OptionGroup.__subclasses__() if each.__module__ in names)
 
 
 def get(options: object, name: str) -> Any:
@@ -68,7 +70,7 @@ def list_used(job: object) -> list[str]:
 
 
 class Where(NamedTuple):
-    """Where a job is to run.
+    """The place where a job is to run.
 
     Args:
         hosts: hosts that get ranks.

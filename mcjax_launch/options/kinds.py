@@ -183,15 +183,10 @@ def make_choice_kind(*choices: str) -> Kind:
     return Kind(read, "|".join(choices), choices=choices)
 
 
-def make_text_kind(option: str, metavar: str) -> Kind:
-    """Return the kind of a text option; it names texts that the option no longer takes."""
-
-    def read(value: Any) -> str:
-        if removed := find_replacement(f"{option}={value}"):
-            raise ValueError(f"{value!r} {removed}")
-        return parse_text(value)
-
-    return Kind(read, metavar)
+def _parse_via(value: Any) -> str:
+    if removed := find_replacement(f"via={value}"):
+        raise ValueError(f"{value!r} {removed}")
+    return parse_text(value)
 
 
 def make_checked_kind(
@@ -209,8 +204,8 @@ def make_checked_kind(
 TEXT = Kind(parse_text)
 FILE = Kind(parse_text, "FILE", "Path", offers="files")
 FOLDER = Kind(parse_text, "DIR", "Path", offers="folders")
-VIA = make_text_kind("via", "COMMAND")
-COORDINATOR = make_text_kind("coordinator", "HOST[:PORT]")
+VIA = Kind(_parse_via, "COMMAND")
+COORDINATOR = Kind(parse_text, "HOST[:PORT]")
 PATHS = Kind(parse_text, "PATH", "Path | Sequence[Path]", offers="files")
 VARIABLES = Kind(parse_text, "NAME[=VALUE]", "Mapping[str, object]", of_keyword=_parse_variables)
 HOSTS = Kind(

@@ -148,13 +148,9 @@ def _check_without_hosts(options: Options, given: Set[str]) -> None:
                 "job, not on a login node, or name hosts with --hosts"
             )
         raise LaunchError(f"--via {options.via}: no hosts to reach; name them with --hosts")
-    whole, each = options.num_processes, options.procs_per_host
-    alone = (
-        options.num_hosts is None
-        and not declared.get(options, "preview")
-        and "procs_per_host" in given
-    )
-    if alone and whole is not None and each is not None and whole > each:
+    whole, each = options.num_processes or 0, options.procs_per_host or 0
+    spreads = options.num_hosts is not None or declared.get(options, "preview")
+    if "procs_per_host" in given and not spreads and whole > each:
         raise LaunchError(
             f"--procs-per-host {each}: this machine alone cannot take -n {whole}; add --hosts, or "
             "leave out --procs-per-host"

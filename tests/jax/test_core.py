@@ -120,9 +120,9 @@ def test_jobs_run_without_a_feature(jobs: Jobs, tmp_path: Path, name: str) -> No
 
 
 WITH_OPTIONS = {
-    name: [option.long for option in module.GROUP.declared.values()]
-    for name, module in features.load_all().items()
-    if module.GROUP.declared
+    group.__module__.split(".")[2]: [option.long for option in group.declared.values()]
+    for group in features.list_groups()
+    if group.declared
 }
 
 

@@ -288,7 +288,7 @@ def test_only_enter_runs_the_job_again(
     job: Any = Watcher.__new__(Watcher)
     job._saves = SimpleNamespace(is_due=False)
     job._front = SimpleNamespace(loop=SimpleNamespace(forget=forgotten.append))
-    monkeypatch.setattr(watching, "_is_at_terminal", lambda: True)
+    monkeypatch.setattr(watching, "is_in_foreground", lambda fd: True)
     monkeypatch.setattr(os, "read", lambda fd, count: typed)
     job._read_key()
     monkeypatch.undo()

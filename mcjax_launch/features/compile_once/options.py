@@ -50,9 +50,6 @@ class CompileOptions(OptionGroup, title="Job", kw_only=True):
     compile_cache_bytes: int = 0  # 0: no limit
 
 
-GROUP = CompileOptions
-
-
 def is_used(job: Job) -> bool:
     """Return whether ranks may share compiled programs with each other, or with a later run."""
     own = CompileOptions.of(job)

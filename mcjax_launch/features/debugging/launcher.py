@@ -18,11 +18,12 @@ from mcjax_launch.features.debugging.messages import (
 )
 from mcjax_launch.features.debugging.options import DebuggerOptions
 from mcjax_launch.features.debugging.turns import StoppedDebugger, Turns
-from mcjax_launch.features.debugging.user_terminal import UserTerminal, is_in_background
+from mcjax_launch.features.debugging.user_terminal import UserTerminal
 from mcjax_launch.job.plan import Rank
 from mcjax_launch.journal.facts import DebuggingBegan, DebuggingEnded
 from mcjax_launch.journal.stop_reasons import quit_debugger
 from mcjax_launch.launcher.part import DebuggerDisplay, JobLauncher, LauncherPart
+from mcjax_launch.machine.system import is_in_foreground
 from mcjax_launch.ranks import format_ranks
 from mcjax_launch.transport.connection import AgentConnection
 from mcjax_launch.wire.frames import Raw
@@ -161,7 +162,7 @@ class Debugging(LauncherPart, DebuggerDisplay):
         A job in the background gets it with the user's `fg`.
         """
         self.launcher.journal.append(DebuggingBegan())
-        self._awaits_foreground = is_in_background()
+        self._awaits_foreground = is_in_foreground(0) is False
         if self._awaits_foreground:
             where = self._describe_stop(stopped)
             self._console.say(f"{where}: bring this job to the foreground (fg)")

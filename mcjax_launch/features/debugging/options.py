@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING, Literal
 
 from mcjax_launch.errors import LaunchError
@@ -31,9 +32,6 @@ class DebuggerOptions(
     )
 
 
-GROUP = DebuggerOptions
-
-
 def is_used(job: Job) -> bool:
     """Return whether exceptions open a debugger; `breakpoint()` may in any job."""
     return bool(DebuggerOptions.of(job).pdb)
@@ -42,19 +40,6 @@ def is_used(job: Job) -> bool:
 def complete(job: Job, where: Where) -> Job:
     """Return the job with the ranks of --pdb; refuse it where no user can type."""
     given = DebuggerOptions.of(job).pdb
-    if given and not job.dry_run:
-        _check_terminal()
+    if given and not job.dry_run and not os.isatty(0):
+        raise LaunchError("--pdb needs a terminal: stdin of mcjax-launch is not one")
     return job.copy_with(pdb=job.expand_ranks("--pdb", given))
-
-
-def _check_terminal() -> None:
-    """Refuse --pdb without a terminal.
-
-    Raises:
-        LaunchError: there is no terminal.
-
-    """
-    from mcjax_launch.launcher.front import explain_no_terminal
-
-    if why := explain_no_terminal():
-        raise LaunchError(f"--pdb needs a terminal: {why}")

@@ -17,14 +17,6 @@ _INPUT = 0
 _KEEPS = "trap '' INT TERM HUP QUIT TSTP TTOU TTIN USR1 USR2; read word || {{ stty {} <&1; echo; }}"
 
 
-def is_in_background() -> bool:
-    """Return whether the launcher is in the background: a shell then reads the terminal."""
-    try:
-        return os.tcgetpgrp(_INPUT) != os.getpgrp()
-    except OSError:  # not the controlling terminal
-        return False
-
-
 class UserTerminal:
     """Terminal at standard input.
 

@@ -13,7 +13,7 @@ from collections.abc import Callable, Set
 from mcjax_launch.errors import LaunchError
 from mcjax_launch.features.detached.jobs import LOST, RUNNING, DetachedJob, find
 from mcjax_launch.features.detached.listing import collect_fields, list_jobs
-from mcjax_launch.features.detached.options import DetachedOptions
+from mcjax_launch.features.detached.options import DetachedOptions, find_action
 from mcjax_launch.features.detached.output import read
 from mcjax_launch.options.options import Options
 from mcjax_launch.wire import exit_status
@@ -34,11 +34,6 @@ _OUTPUT = frozenset({"show", "collapse", "timestamps", "no_prefix", "verbose"})
 Say = Callable[[str], object]
 
 
-def _find_action(options: Options) -> str:
-    """Return the given option out of "attach", "jobs", "stop" and "wait"; "" for none."""
-    return next((name for name in _ACTIONS if getattr(options, name) not in (None, False)), "")
-
-
 def act(options: Options, given: Set[str], say: Say) -> int:
     """Carry out the given one of --attach, --jobs, --stop and --wait; return the exit status.
 
@@ -53,7 +48,7 @@ def act(options: Options, given: Set[str], say: Say) -> int:
 
     """
     late, own = _check(options, given), DetachedOptions.of(options)
-    match _find_action(options):
+    match find_action(options):
         case "jobs":
             return list_jobs(as_json=own.json)
         case "stop":
@@ -67,7 +62,7 @@ def act(options: Options, given: Set[str], say: Say) -> int:
 
 def _check(options: Options, given: Set[str]) -> list[str]:
     """Refuse options without effect; return those on output, with which --attach works anyhow."""
-    name = _find_action(options)
+    name = find_action(options)
     if options.program:
         raise LaunchError(f"--{name} runs no PROGRAM: leave out {options.program[0]}, or --{name}")
     late = sorted(given & _OUTPUT) if name == "attach" else []

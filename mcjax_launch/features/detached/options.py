@@ -88,4 +88,7 @@ class DetachedOptions(
     )
 
 
-GROUP = DetachedOptions
+def find_action(options: object) -> str:
+    """Return the given option that acts on a detached job; "" for none."""
+    actions = ("jobs", "stop", "wait", "attach")
+    return next((name for name in actions if getattr(options, name) not in (None, False)), "")

@@ -59,6 +59,3 @@ class BatchOptions(
         **_OF_EMIT,
         help="Scheduler's option to add to a batch script, as in --partition=gpu. Repeatable.",
     )
-
-
-GROUP = BatchOptions

@@ -25,9 +25,6 @@ class TlsOptions(OptionGroup, title="Hosts", kw_only=True):
     )
 
 
-GROUP = TlsOptions
-
-
 def is_used(job: Job) -> bool:
     """Return whether ranks may join by TLS."""
     return TlsOptions.of(job).mtls != "off"

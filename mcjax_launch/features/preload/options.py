@@ -40,9 +40,6 @@ class PreloadOptions(OptionGroup, title="Job", kw_only=True):
     )
 
 
-GROUP = PreloadOptions
-
-
 def is_used(job: Job) -> bool:
     """Return whether modules are imported once on each host."""
     return bool(PreloadOptions.of(job).preload)

@@ -76,9 +76,6 @@ class PreviewOptions(OptionGroup, title="Debugging", kw_only=True):
     )
 
 
-GROUP = PreviewOptions
-
-
 def is_used(job: Job) -> bool:
     """Return whether some ranks run, each alone."""
     return PreviewOptions.of(job).preview is not None

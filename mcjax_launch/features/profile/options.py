@@ -43,9 +43,6 @@ class ProfileOptions(OptionGroup, title="Debugging", kw_only=True):
     profile_after: float = PROFILE_AFTER_S  # seconds from initialize() to the first
 
 
-GROUP = ProfileOptions
-
-
 def is_used(job: Job) -> bool:
     """Return whether ranks are profiled."""
     return ProfileOptions.of(job).profile is not None

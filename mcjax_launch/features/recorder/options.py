@@ -20,9 +20,6 @@ class RecorderOptions(OptionGroup, title="Debugging", kw_only=True):
     )
 
 
-GROUP = RecorderOptions
-
-
 def is_used(job: Job) -> bool:
     """Return whether differences end the job; any job may come to need the record."""
     return RecorderOptions.of(job).verify_spmd

@@ -16,9 +16,6 @@ class SessionFields(OptionGroup, kw_only=True):
     has_calls: bool = False  # its ranks make calls of the program that has started the launcher
 
 
-GROUP = SessionFields
-
-
 def is_used(job: Job) -> bool:
     """Return whether ranks make calls."""
     return SessionFields.of(job).has_calls

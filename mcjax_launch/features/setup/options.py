@@ -26,9 +26,6 @@ class SetupOptions(OptionGroup, title="Hosts", kw_only=True):
     setup_done: dict[str, dict[str, str | None]] | None = None
 
 
-GROUP = SetupOptions
-
-
 def is_used(job: Job) -> bool:
     """Return whether hosts run a command first."""
     return SetupOptions.of(job).setup is not None

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 from typing import TYPE_CHECKING
 
@@ -30,9 +29,6 @@ class StdinOptions(OptionGroup, title="Job", kw_only=True):
         only_command="standard input is the calling program's",
         in_project=False,
     )
-
-
-GROUP = StdinOptions
 
 
 def is_used(job: Job) -> bool:
@@ -85,7 +81,7 @@ def _check_input(job: Job, first: Host) -> None:
             terminal.
 
     """
-    from mcjax_launch.machine.system import find_input_position
+    from mcjax_launch.machine.system import find_input_position, is_in_foreground
 
     if not first.is_local:
         raise LaunchError(
@@ -97,16 +93,8 @@ def _check_input(job: Job, first: Host) -> None:
             "--stdin: a restart can read standard input again only from a file; redirect it from "
             "one (< FILE), or leave out --max-restarts"
         )
-    if _is_in_background():
+    if is_in_foreground(0) is False:
         raise LaunchError(
             "--stdin: this job is in the background of its terminal, where the shell reads what is "
             "typed: start it in the foreground, or redirect a file (< FILE)"
         )
-
-
-def _is_in_background() -> bool:
-    """Return whether standard input is this process's terminal, and the shell reads it."""
-    try:
-        return os.tcgetpgrp(0) != os.getpgrp()
-    except OSError:  # no terminal, or that of another session
-        return False

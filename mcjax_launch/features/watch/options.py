@@ -38,6 +38,3 @@ class WatchOptions(OptionGroup, title="Limits and restarts", kw_only=True):
         "saved. Repeatable.",
         is_common=True,
     )
-
-
-GROUP = WatchOptions

@@ -27,6 +27,7 @@ from mcjax_launch.launcher.entry import make_own_front
 from mcjax_launch.launcher.front import Front
 from mcjax_launch.launcher.timers import OneShotTimer
 from mcjax_launch.machine.loop import READ
+from mcjax_launch.machine.system import is_in_foreground
 from mcjax_launch.options import features as declared
 from mcjax_launch.request import ready
 from mcjax_launch.wire import exit_status
@@ -69,10 +70,8 @@ class Run(Value):
         mine = self.job.copy_with(
             suggest_program=job.suggest_program, setup_done=declared.get(job, "setup_done")
         )
-        return (job, hosts) == (mine, self.hosts) and declared.get(job, "preload") in (
-            (),
-            ("auto",),
-        )
+        is_same = (job, hosts) == (mine, self.hosts)
+        return is_same and declared.get(job, "preload") in ((), ("auto",))
 
     def send(self, **order: object) -> None:
         """Send an order."""
@@ -243,7 +242,7 @@ class Watcher:
 
     def _await_save(self) -> None:
         """Print that a save is awaited, if none has come yet; run again after Enter."""
-        if at_terminal := _is_at_terminal():
+        if at_terminal := is_in_foreground(0):
             termios.tcflush(0, termios.TCIFLUSH)  # what was typed while the job ran
             self._front.loop.watch(0, READ, lambda ready: self._read_key())
         if self._saves.deadline is None:
@@ -273,15 +272,7 @@ class Watcher:
 
     def _read_key(self) -> None:
         """Run again after Enter."""
-        if not _is_at_terminal() or not (typed := os.read(0, _MOST_TYPED)):
+        if not is_in_foreground(0) or not (typed := os.read(0, _MOST_TYPED)):
             self._front.loop.forget(0)  # the shell's, or its end
         elif b"\n" in typed:
             self._saves.is_due = True
-
-
-def _is_at_terminal() -> bool:
-    """Return whether the user types to this process."""
-    try:
-        return os.tcgetpgrp(0) == os.getpgrp()
-    except OSError:  # no terminal, or that of another session
-        return False
