@@ -23,7 +23,7 @@ _VISIBLE = (
     *("ZE_AFFINITY_MASK", "ONEAPI_DEVICE_SELECTOR"),
 )
 # AMD's and Intel's GPUs are not looked for.
-_NAME_THEM = "name AMD's or Intel's GPUs, as in -x HIP_VISIBLE_DEVICES=0,1"
+_NAME_THEM = "name AMD's or Intel's, as in -x HIP_VISIBLE_DEVICES=0,1"
 
 
 class GpuShares(Value):

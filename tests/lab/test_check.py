@@ -20,7 +20,7 @@ def test_check_passes_over_three_hosts(jobs: Jobs, lab: Lab, tmp_path: Path) -> 
     assert found["sum"]["value"].startswith("21 over 6 devices, in ")
     assert found["reach"]["value"] == "3 of 3 ready"
     assert "3 ranks joined at 10.77.0.11:" in found["coordinator"]["value"]
-    assert ended.seconds < 60  # 5 s where nothing else runs
+    assert ended.seconds < 120  # 5 s where nothing else runs
 
 
 def test_blocked_route_between_two_hosts_is_reported(jobs: Jobs, lab: Lab) -> None:

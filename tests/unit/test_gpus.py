@@ -187,7 +187,7 @@ def test_gpus_are_shared_equally() -> None:
 def test_gpus_that_nothing_names_are_not_assigned() -> None:
     share = share_out(JOB, 2, VisibleGpus())
     assert (share.of_ranks, share.memory, share.words) == ((), "", "")
-    assert "is not known, so none is assigned: name AMD's or Intel's GPUs, as in" in share.shared
+    assert "is not known, so none is assigned: name AMD's or Intel's, as in" in share.shared
     with pytest.raises(LaunchError, match=r"or name AMD's .*HIP_VISIBLE_DEVICES=0,1"):
         share_out(JOB.copy_with(gpus_per_process=1), 2, VisibleGpus())
 
