@@ -10,7 +10,6 @@ from mcjax_launch.errors import LaunchError
 from mcjax_launch.job.program_copies import list_source_paths
 from mcjax_launch.machine import known_schedulers
 from mcjax_launch.options import features as declared
-from mcjax_launch.options.option import Option
 from mcjax_launch.options.options import Options
 
 #: Options that have an effect on --check.
@@ -115,17 +114,19 @@ def _check_declared(options: Options, given: Set[str]) -> None:
     """Refuse options that violate `excludes` or `needs` of a declaration in options/."""
     by_name = {name: option for option in Options.declared.values() for name in option.names}
 
-    def is_set(option: Option) -> bool:
+    def is_set(name: str) -> bool:
+        if (option := by_name.get(name)) is None:  # of a feature that this copy lacks
+            return False
         value = getattr(options, option.name)
         return bool(value) and value != option.default
 
     for option in Options.declared.values():
         excludes = str(getattr(options, option.name)).startswith(option.excludes_if)
-        for text in option.excludes if excludes and is_set(option) else ():
-            if is_set(by_name[text.partition(":")[0]]):
+        for text in option.excludes if excludes and is_set(option.long) else ():
+            if is_set(text.partition(":")[0]):
                 what = f"{option.long} {option.excludes_if}".rstrip()
                 raise LaunchError(f"{what} cannot be combined with {text}")
-        if option.needs and option.name in given and not is_set(by_name[option.needs.split()[0]]):
+        if option.needs and option.name in given and not is_set(option.needs.split()[0]):
             raise LaunchError(f"{option.long} needs {option.needs}")
 
 

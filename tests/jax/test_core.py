@@ -136,6 +136,12 @@ def test_options_of_a_missing_feature_are_unknown(jobs: Jobs, tmp_path: Path, na
         assert (ended.status, f"{option}: no such option" in ended.stderr) == (2, True)
 
 
+def test_missing_features_are_not_excluded(jobs: Jobs, tmp_path: Path) -> None:
+    copy_without("detached", "emit", "watch", to=tmp_path)
+    ended = jobs.start("--preview", "-n", 1, "-d", 1, "true", cwd=tmp_path).finish()
+    assert (ended.status, "--preview: a job of one rank needs none" in ended.stderr) == (2, True)
+
+
 def test_programs_are_launched_without_the_folders_of_calls(jobs: Jobs, tmp_path: Path) -> None:
     """Of sessions, notebooks and pytest."""
     copy = copy_without("notebook", "pytest", "session", to=tmp_path)
