@@ -11,6 +11,7 @@ from mcjax_launch.options.options import Options
 # Groups whose examples --help shows.
 _FIRST_EXAMPLES = ("Devices", "Hosts", "Batch scripts and manifests")
 _COMMON = frozenset(name for name, option in Options.declared.items() if option.is_common)
+
 #: The text of -h.
 SHORT = """\
 Usage: mcjax-launch [OPTIONS] PROGRAM [ARGS]...

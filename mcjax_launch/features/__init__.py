@@ -1,9 +1,9 @@
 """Features that span processes: a folder each, with messages and a part for each process.
 
 Each process loads its parts by name: `launcher` in the launcher, `agent` on the hosts, `hook`
-in the ranks. It knows features only from this module. A folder's `messages`, `agent` and `hook` are
-streamed to other hosts, and run on Python 3.9. A `client`, and all of `notebook` and `pytest`, runs
-in programs that have started the command.
+in the ranks. It knows features from this module, and the launcher also from `options/features.py`.
+A folder's `messages`, `agent` and `hook` are streamed to other hosts, and run on Python 3.9. A
+`client`, and all of `notebook` and `pytest`, runs in programs that have started the command.
 """
 
 import os

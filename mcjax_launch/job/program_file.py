@@ -71,9 +71,9 @@ def find_syntax_errors(paths: Sequence[str], python: str) -> dict[str, str]:
 
     """
     words = [python, "-I", "-S", "-X", "utf8", "-c", _CHECK]
-    asked = ascii([*paths]).encode()
     if not paths:
         return {}
+    asked = ascii([*paths]).encode()
     try:
         done = subprocess.run(words, input=asked, capture_output=True, timeout=_MOST_S, check=True)
     except (OSError, subprocess.SubprocessError):

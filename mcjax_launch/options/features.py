@@ -15,6 +15,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import cache
 from importlib.machinery import SourceFileLoader
 from types import ModuleType
 from typing import Any, NamedTuple, TypeVar
@@ -24,25 +25,24 @@ from mcjax_launch.options.option import OptionGroup
 J = TypeVar("J")
 
 _FOLDER = os.path.join(os.path.dirname(os.path.dirname(__file__)), "features")
-_MODULES: dict[str, ModuleType] = {}
 
 
+@cache
 def load_all() -> Mapping[str, ModuleType]:
     """Return the module of each feature that has one, by the feature's name."""
-    if not _MODULES:
-        for name in sorted(os.listdir(_FOLDER)):
-            path = os.path.join(_FOLDER, name, "options.py")
-            if os.path.exists(path):
-                _MODULES[name] = _load(f"mcjax_launch.features.{name}.options", path)
-    return _MODULES
+    paths = {name: os.path.join(_FOLDER, name, "options.py") for name in os.listdir(_FOLDER)}
+    return {
+        name: _load(f"mcjax_launch.features.{name}.options", path)
+        for name, path in sorted(paths.items())
+        if os.path.exists(path)
+    }
 
 
 def _load(name: str, path: str) -> ModuleType:
     """Import a module without its package: each start would wait twice as long for both."""
     module = sys.modules[name] = ModuleType(name)
     module.__file__, module.__package__ = path, name.rpartition(".")[0]
-    code = SourceFileLoader(name, path).get_code(name)
-    assert code is not None
+    code: Any = SourceFileLoader(name, path).get_code(name)
     exec(code, vars(module))
     return module
 

@@ -16,7 +16,6 @@ from mcjax_launch.features.debugging.messages import (
     TerminalGranted,
     TerminalRefused,
 )
-from mcjax_launch.features.debugging.options import DebuggerOptions
 from mcjax_launch.features.debugging.turns import StoppedDebugger, Turns
 from mcjax_launch.features.debugging.user_terminal import UserTerminal
 from mcjax_launch.job.plan import Rank
@@ -24,6 +23,7 @@ from mcjax_launch.journal.facts import DebuggingBegan, DebuggingEnded
 from mcjax_launch.journal.stop_reasons import quit_debugger
 from mcjax_launch.launcher.part import DebuggerDisplay, JobLauncher, LauncherPart
 from mcjax_launch.machine.system import is_in_foreground
+from mcjax_launch.options import features as declared
 from mcjax_launch.ranks import format_ranks
 from mcjax_launch.transport.connection import AgentConnection
 from mcjax_launch.wire.frames import Raw
@@ -51,12 +51,11 @@ class Debugging(LauncherPart, DebuggerDisplay):
         self._awaits_foreground = False  # the debugger whose turn it is
         self._links: dict[int, AgentConnection] = {}  # by rank that has stopped
         self._cut: dict[int, bool] = {}  # by rank: whether more of its output is to come
-        self._ranks = launcher.job.expand_ranks("--pdb", DebuggerOptions.of(launcher.job).pdb)
         self._passed: set[str] = set()  # places of breakpoints that a detached job has passed
 
     def get_variable(self, rank: Rank) -> str:
         """Return the value that makes the rank open a debugger at an uncaught exception (--pdb)."""
-        return "debugger" if rank.process_id in self._ranks else ""
+        return "debugger" if rank.process_id in declared.get(self.launcher.job, "pdb") else ""
 
     # --- messages of debuggers ---
 

@@ -7,9 +7,7 @@ from mcjax_launch.job.hosts import Host
 from mcjax_launch.job.job import Job
 from mcjax_launch.options import features as declared
 
-#: The option's value.
-AUTO = ("auto",)
-#: The modules that are imported then.
+#: The modules that --preload auto imports.
 MODULES = ("jax",)
 
 

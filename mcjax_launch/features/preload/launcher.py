@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Sequence
 
-from mcjax_launch.features.preload.choice import AUTO, MODULES, find_obstacle
+from mcjax_launch.features.preload.choice import MODULES, find_obstacle
 from mcjax_launch.features.preload.messages import (
     Importing,
     Preload,
@@ -10,7 +10,7 @@ from mcjax_launch.features.preload.messages import (
     SetTooLate,
     StartedAfresh,
 )
-from mcjax_launch.features.preload.options import PreloadOptions
+from mcjax_launch.features.preload.options import AUTO, PreloadOptions
 from mcjax_launch.job.plan import Plan, Rank
 from mcjax_launch.journal import facts, optional
 from mcjax_launch.launcher.part import JobLauncher, LauncherPart

@@ -24,6 +24,7 @@ def parse_modules(value: Any) -> tuple[str, ...]:
     return names
 
 
+AUTO = ("auto",)
 MODULES = Kind(parse_modules, "MODULES", "Words")
 
 
@@ -32,7 +33,7 @@ class PreloadOptions(OptionGroup, title="Job", kw_only=True):
 
     preload: tuple[str, ...] = declare_option(
         MODULES,
-        default=("auto",),
+        default=AUTO,
         shown="auto",
         metavar="auto|none|MODULES",
         help="Import modules (jax,flax) once per host and fork the ranks from there; "
@@ -47,7 +48,7 @@ def is_used(job: Job) -> bool:
 
 def complete(job: Job, where: Where) -> Job:
     """Return the job, with --preload none if preloading cannot speed up its start."""
-    if PreloadOptions.of(job).preload != ("auto",):
+    if PreloadOptions.of(job).preload != AUTO:
         return job
     from mcjax_launch.features.preload.choice import find_reason_against
 
