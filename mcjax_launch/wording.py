@@ -5,6 +5,8 @@ from collections.abc import Sequence
 _LONGEST_WORD = 256
 _LONGEST_LINE = 2048
 _MOST_NAMES = 8
+# Of a text of any length, such as a traceback, whose message may be pages long.
+_FIRST_LINES, _LAST_LINES = 20, 20
 
 
 def escape_unprintable(text: str) -> str:
@@ -33,6 +35,14 @@ def format_names(names: Sequence[str], most: int = _MOST_NAMES) -> str:
 def format_rough_duration(seconds: float) -> str:
     """Format a duration for a person, as `40 s` or `3 min`."""
     return f"{seconds:.0f} s" if seconds < 119.5 else f"{seconds / 60:.0f} min"
+
+
+def omit_middle(lines: list[str]) -> list[str]:
+    """Replace all but the first 20 and last 20 lines of a long text by a count of omitted lines."""
+    omitted = len(lines) - _FIRST_LINES - _LAST_LINES
+    if omitted <= 1:
+        return lines
+    return [*lines[:_FIRST_LINES], f"({omitted} lines omitted)", *lines[-_LAST_LINES:]]
 
 
 def format_one_line(text: str) -> str:

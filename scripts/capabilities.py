@@ -84,7 +84,7 @@ CAPABILITIES = (
     ),
     Capability(
         "--check",
-        ("check/*", "cli/checking.py"),
+        ("features/check/*", "features/check/command.py"),
         r"\bcheck_check|options\.check|job\.check|probe|--check",
         r"^test_check|check\b|judgement|probe",
     ),
@@ -154,11 +154,14 @@ CAPABILITIES = (
         r"gpu|nvml",
     ),
     Capability(
-        "annotations for GitHub", ("report/github.py",), r"github|GITHUB", r"github|annotation"
+        "annotations for GitHub",
+        ("features/report/github.py",),
+        r"github|GITHUB",
+        r"github|annotation",
     ),
     Capability(
         "record and page",
-        ("report/*",),
+        ("features/report/*",),
         r"job\.record|report\.|recorders?\b",
         r"report|record\b|page",
     ),
@@ -182,8 +185,8 @@ CAPABILITIES = (
     Capability(
         "hangs, stacks, waits",
         (
-            "explain/picture.py",
-            "explain/snapshots.py",
+            "features/explain/picture.py",
+            "features/explain/snapshots.py",
             "agent/stacks.py",
             "launcher/stack_*.py",
         ),
@@ -193,7 +196,7 @@ CAPABILITIES = (
     Capability(
         "rules, causes, summary",
         (
-            "explain/*",
+            "features/explain/*",
             "launcher/conclusion.py",
             "journal/stop_reasons.py",
         ),
@@ -203,7 +206,7 @@ CAPABILITIES = (
     Capability(
         "noise filter, --collapse, rows",
         (
-            "explain/noise_filter.py",
+            "features/explain/noise_filter.py",
             "console/collapse.py",
             "console/bottom.py",
             "console/renderers.py",

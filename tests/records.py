@@ -5,6 +5,7 @@ import signal
 from pathlib import Path
 from typing import Any
 
+from mcjax_launch.features.report import run_record
 from mcjax_launch.job.job import Job
 from mcjax_launch.journal.attempt import Attempt
 from mcjax_launch.journal.facts import Planned
@@ -13,7 +14,6 @@ from mcjax_launch.journal.rank_run import RankProcess, RankRun
 from mcjax_launch.journal.state import RunState
 from mcjax_launch.journal.summary import Summary, summarize
 from mcjax_launch.journal.tails import Tails
-from mcjax_launch.report import record
 from mcjax_launch.wire.frames import STDERR, STDOUT, Data
 from mcjax_launch.wire.hook_messages import Failed, HookMessage, Joined, Joining
 from mcjax_launch.wire.messages import Exited, FromHook, RankUsage, Started, Usage
@@ -102,10 +102,10 @@ def record_of(count: int, *, samples: int = 4, printed: str = "") -> dict[str, A
     summary = summarize(state)
     hosts = tuple(f"h{n}" for n in range(state.hosts))
     attempt = attempt_of(state, summary, hosts=hosts, seconds=102)
-    return record.make_run_record(
+    return run_record.make_run_record(
         JOB,
         ["--", "train.py"],
-        [record.make_attempt_record(attempt, 0)],
+        [run_record.make_attempt_record(attempt, 0)],
         began=1.8e9,
         seconds=102,
         status=summary.status,

@@ -5,8 +5,8 @@ from typing import Any, NamedTuple
 
 from records import end_of, failure, run_of
 
-from mcjax_launch.explain.announcer import Announcer
-from mcjax_launch.explain.rules import explain_limit
+from mcjax_launch.features.explain.announcer import Announcer
+from mcjax_launch.features.explain.rules import explain_limit
 from mcjax_launch.journal.rank_run import DevicesAsked
 from mcjax_launch.journal.sequences import MeshSequence, ProgramSequences
 from mcjax_launch.journal.state import RunState

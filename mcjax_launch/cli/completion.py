@@ -10,12 +10,10 @@ import click
 from click.shell_completion import CompletionItem, ShellComplete, get_completion_class
 
 from mcjax_launch.cli.words import ALL, HELP, divide_words, get_group_key, may_be_left_out
-from mcjax_launch.errors import LaunchError
+from mcjax_launch.options.kinds import Offers
 from mcjax_launch.options.options import Options
 
 Items = list[CompletionItem[str]]
-
-_ATTACH = "--attach"
 
 
 def complete(command: click.Command, name: str, variable: str) -> int:
@@ -43,16 +41,19 @@ def _make_completer_class(kind: type[ShellComplete]) -> type[ShellComplete]:
         def get_completions(self, args: list[str], incomplete: str) -> Items:
             args = _without_equals(args)
             # Options whose value may be left out, but which is likely at the end of the line.
-            if args[-1:] == [_ATTACH]:
-                return complete_jobs(incomplete)
-            words = _list_optional_words(self.cli.params, args[-1] if args else "")
+            last = args[-1] if args else ""
+            for option in Options.declared.values():
+                offers = option.kind and option.kind.offers
+                if last == option.long and option.metavar.startswith("[") and callable(offers):
+                    return complete_value(offers, incomplete)
+            words = _list_optional_words(self.cli.params, last)
             if fitting := [word for word in words if word.startswith(incomplete)]:
                 return [CompletionItem(word) for word in fitting]
             own, rest = divide_words(args, self.cli.params)
             args = own + rest
             context = self.cli.make_context("", [*args], resilient_parsing=True)
             if context.params["program"] or "--" in args:
-                return complete_files(incomplete)
+                return complete_value("files", incomplete)
             found: Items = super().get_completions(args, incomplete)
             return found
 
@@ -81,31 +82,12 @@ def _without_equals(words: list[str]) -> list[str]:
     return [word for i, word in enumerate(words) if word != "=" or before[i][:2] != "--"]
 
 
-def complete_files(value: str) -> Items:
-    """Return an item that makes the shell complete `value` to the path of a file."""
-    return [CompletionItem(value, type="file")]
-
-
-def complete_folders(value: str) -> Items:
-    """Return an item that makes the shell complete `value` to the path of a folder."""
-    return [CompletionItem(value, type="dir")]
-
-
-def complete_ranks(value: str) -> Items:
-    """Return completions for a set of ranks: `all`, `none` and `0`."""
-    return [CompletionItem(word) for word in ("all", "none", "0") if word.startswith(value)]
-
-
-def complete_jobs(value: str) -> Items:
-    """Return completions for the id of a detached job, each with its state and program."""
-    from mcjax_launch.features.detached.jobs import find_all_jobs
-
-    try:
-        found = find_all_jobs()
-    except LaunchError:
-        return []
-    return [
-        CompletionItem(job.id, help=f"{job.state}: {' '.join(job.description.program)}")
-        for job in reversed(found)
-        if job.id.startswith(value)
-    ]
+def complete_value(offers: Offers, value: str) -> Items:
+    """Return completions for the beginning of a value; see `kinds.Kind.offers`."""
+    if callable(offers):
+        return [
+            CompletionItem(word, help=text) for word, text in offers() if word.startswith(value)
+        ]
+    if offers == "ranks":
+        return [CompletionItem(word) for word in ("all", "none", "0") if word.startswith(value)]
+    return [CompletionItem(value, type="dir" if offers == "folders" else "file")]

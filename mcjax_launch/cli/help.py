@@ -1,19 +1,21 @@
 """Texts of `--help` (common options, or options of a group) and of `-h` (examples)."""
 
+import re
+import textwrap
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import click
 
 from mcjax_launch.cli.words import ALL, COMMON, HELP, divide_words, get_group_key
+from mcjax_launch.options import features as declared
 from mcjax_launch.options.options import Options
 
 # Groups whose examples --help shows.
 _FIRST_EXAMPLES = ("Devices", "Hosts", "Batch scripts and manifests")
 _COMMON = frozenset(name for name, option in Options.declared.items() if option.is_common)
 
-#: The text of -h.
-SHORT = """\
+_USAGE = """\
 Usage: mcjax-launch [OPTIONS] PROGRAM [ARGS]...
 
 Run PROGRAM (a *.py file, a module with -m, or any command) as one JAX job.
@@ -22,13 +24,8 @@ Run PROGRAM (a *.py file, a module with -m, or any command) as one JAX job.
   mcjax-launch -n 8 train.py                # 8 ranks here, on 8 GPUs one each
   mcjax-launch --hosts a,b train.py         # a rank on each host, over ssh
   mcjax-launch train.py                     # in an allocation: on its hosts
-  mcjax-launch -n 4 --pdb train.py          # a debugger where a rank fails
-  mcjax-launch --hosts a,b --check          # would a job work on these hosts?
-  mcjax-launch --emit slurm --num-hosts 2 train.py > job.sh
-
---watch runs again at each save; --log-dir, --report, --events, --compile-cache
-keep output, a record, events and compiled programs; --detach leaves a job to
---jobs, --attach, --wait and --stop. --help lists the common options."""
+"""
+_REMINDER = "--log-dir and --events keep output and events"
 
 # Columns for an option's names; after longer names the text begins on a new line.
 _NAMES = 30
@@ -37,6 +34,14 @@ _REFERENCE = "https://github.com/mcjax/mcjax-launch/blob/main/docs/reference.md"
 #: group, or an option's long name.
 WORDS = "mcjax_launch.words"
 WHICH = "mcjax_launch.which"
+
+
+def format_short() -> str:
+    """Return the text of -h."""
+    examples = "".join(f"  {line}\n" for line in declared.list_all("EXAMPLE"))
+    reminders = "; ".join((_REMINDER, *declared.list_all("REMINDER")))
+    rest = textwrap.fill(f"{reminders}. --help lists the common options.", 79)
+    return f"{_USAGE}{examples}\n{rest}"
 
 
 class GroupedCommand(click.Command):
@@ -50,7 +55,7 @@ class GroupedCommand(click.Command):
     def __init__(
         self, *args: Any, groups: Mapping[str, Sequence[click.Option]], **settings: Any
     ) -> None:
-        super().__init__(*args, **settings)
+        super().__init__(*args, **{**settings, "help": _describe(settings["help"] or "")})
         self._groups = groups
 
     def make_parser(self, ctx: click.Context) -> Any:
@@ -121,6 +126,13 @@ class GroupedCommand(click.Command):
             groups = ", ".join(get_group_key(title) for title in Options.examples)
             formatter.write_paragraph()
             formatter.write_text(f"More: --help GROUP ({groups}), --help OPTION, or --help all.")
+
+
+def _describe(text: str) -> str:
+    """Return the command's description, with the options that no variable sets."""
+    unset = [option.long for option in Options.declared.values() if not option.in_environ]
+    but = f" but {', '.join(unset[:-1])} and {unset[-1]}" if unset else ""
+    return re.sub(r"EVERY\s+OPTION", f"Every option{but}", text)
 
 
 def _describe_limits(name: str) -> Iterator[str]:

@@ -34,7 +34,7 @@ class Typed(click.ParamType):  # type: ignore[type-arg]
             return super().shell_complete(ctx, param, incomplete)
         from mcjax_launch.cli import completion
 
-        return getattr(completion, f"complete_{self.kind.offers}")(incomplete)
+        return completion.complete_value(self.kind.offers, incomplete)
 
     def convert(self, value: Any, param: Any, ctx: Any) -> Any:
         try:
@@ -118,9 +118,9 @@ def _find_option(after: Sequence[str]) -> str:
 
 def _show_examples(context: click.Context, _: click.Parameter, asked: bool) -> None:
     if asked and not context.resilient_parsing:
-        from mcjax_launch.cli.help import SHORT
+        from mcjax_launch.cli.help import format_short
 
-        click.echo(SHORT)
+        click.echo(format_short())
         context.exit()
 
 

@@ -23,8 +23,6 @@ from mcjax_launch.options.options import Options
 _TABLE = "[tool.mcjax-launch]"
 # Options that name files which decide what runs, as the hosts' Pythons and PYTHONPATH do.
 _FILES = frozenset({"hosts", "env_file"})
-# Options that decide which commands run, and where.
-_COMMANDS = ("setup", "python", "via", "wrap", "hosts")
 # The name of the table as part of a key. In most projects it is at most a requirement, and without
 # the table the file is not parsed.
 _KEY = re.compile(rb"tool[\"']?\s*\.\s*[\"']?mcjax-launch|mcjax-launch[\"']?\s*(?:\.|=(?!=))")
@@ -73,8 +71,9 @@ def describe_commands(options: Options, context: click.Context) -> str:
     """Return a line with the project's options that decide what runs where; "" for none."""
     of_project = [
         name
-        for name in _COMMANDS
-        if context.get_parameter_source(name) is ParameterSource.DEFAULT_MAP
+        for name, option in Options.declared.items()
+        if option.decides_what_runs
+        and context.get_parameter_source(name) is ParameterSource.DEFAULT_MAP
     ]
     if not of_project:
         return ""
@@ -88,10 +87,9 @@ def describe_commands(options: Options, context: click.Context) -> str:
 
 def _list_irrelevant(options: Options) -> Iterator[str]:
     """Yield the names of options that the project does not mean for a command line."""
-    if declared.get(options, "emit") or options.num_hosts or find_scheduler(os.environ) is not None:
+    if options.num_hosts or find_scheduler(os.environ) is not None:
         yield from ("hosts", "via")  # a scheduler chooses the hosts
-    if options.check:
-        yield "report"  # is that of a job
+    yield from declared.list_irrelevant(options)
 
 
 def _check_files(name: str, paths: str | Sequence[str]) -> None:

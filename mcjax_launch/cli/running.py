@@ -1,29 +1,31 @@
-"""The commands that run a job: once, again after each save (--watch), or without a terminal."""
+"""The command line, with what all ways to act on it need; features have further ways."""
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 import click
+from click.core import ParameterSource
 
-from mcjax_launch.cli import project
-from mcjax_launch.cli.origins import rewrite_words
-from mcjax_launch.cli.own_lines import print_text, report_errors, say, write
-from mcjax_launch.cli.warnings import find_misplaced_options, get_own_words
+from mcjax_launch.cli import own_lines, project
+from mcjax_launch.cli.help import WORDS
+from mcjax_launch.cli.origins import list_options_from, list_set_options, rewrite_words
+from mcjax_launch.cli.warnings import find_misplaced_options, find_warnings, get_own_words
+from mcjax_launch.cli.words import check_once, explain_swallowed_program
 from mcjax_launch.errors import LaunchError
-from mcjax_launch.journal import optional
 from mcjax_launch.journal.attempt import JobOutcome
-from mcjax_launch.journal.events import Events
+from mcjax_launch.journal.events import NO_EVENTS, Events
 from mcjax_launch.journal.facts import Said
 from mcjax_launch.journal.journal import Journal
 from mcjax_launch.options.options import Options
-from mcjax_launch.request import ready, this_machine
+from mcjax_launch.request import combinations, ready
 from mcjax_launch.request.coordinates import find_program_name, reads_coordinates
-from mcjax_launch.request.this_machine import is_on_github
 
 if TYPE_CHECKING:
     from mcjax_launch.job.hosts import Host
     from mcjax_launch.job.job import Job
+    from mcjax_launch.journal.opening import EventsTarget
     from mcjax_launch.launcher.front import Front
 
 # Texts in the message of a job whose program got too few arguments, and what may be missing.
@@ -32,116 +34,140 @@ _TOO_FEW = (
     *("invalid literal for int()", "Missing mandatory value", "is not in struct"),
 )
 _COORDINATES = "{process_id}, {num_processes} and {coordinator}"
-# A file in every container of Kubernetes, which reads it when the container ends.
-_TERMINATION_LOG = "/dev/termination-log"
 
 
-class Command:
-    """The command line, with what all ways to run its job need.
+class TypedCommand:
+    """The command line; see the interface in `request/command_line.py`.
 
     Args:
-        options: checked options.
+        typed: options of the command line and of variables.
         context: click's context.
         journal: facts of the job.
-        events: the reader of the journal that writes events.
 
     """
 
-    def __init__(
-        self, options: Options, context: click.Context, journal: Journal, events: Events
-    ) -> None:
-        self._options = options
+    def __init__(self, typed: Options, context: click.Context, journal: Journal) -> None:
+        self.typed = typed
+        self.given = frozenset(list_options_from(context, ParameterSource.COMMANDLINE))
+        self.words: Sequence[str] = context.meta[WORDS]
+        self.journal = journal
+        self.events: Events = NO_EVENTS
         self._context = context
-        self._journal = journal
-        self._events = events
+
+    @cached_property
+    def options(self) -> Options:
+        """Options with those of the project's file."""
+        return self.read_again()
+
+    def read_again(self) -> Options:
+        """Return all options, by the present file of the project."""
+        return project.with_project_options(self.typed, self._context)
+
+    def list_set(self) -> list[str]:
+        """Return the names of the options that the user or the project has set."""
+        return list_set_options(self._context)
+
+    def rewrite(self) -> list[str]:
+        """Return the words, with options from the environment and the project written out."""
+        return rewrite_words(self.options, self._context)
+
+    # --- checks ---
+
+    def check_once(self) -> None:
+        """Refuse two values of an option that can have one."""
+        check_once(self.words, self._context.command.params)
+
+    def approve(
+        self, *, warns: bool = True, needs_program: bool = True, is_elsewhere: bool = False
+    ) -> None:
+        """Refuse options that cannot be combined, and warn about likely mistakes."""
+        options, context = self.options, self._context
+        if needs_program and not options.program:
+            swallowed = explain_swallowed_program(self.words, context.command.params)
+            raise LaunchError(swallowed or combinations.NO_PROGRAM)
+        self.check_once()
+        # Options from variables do not count: those may be set for many command lines.
+        combinations.check(options, self.given, os.environ, is_elsewhere=is_elsewhere)
+        if not warns:
+            return
+        if options.verbose and not options.quiet:
+            from mcjax_launch.cli.origins import describe_origins
+
+            for line in describe_origins(options, context):
+                own_lines.say(line)
+        for line in find_warnings(options, context, os.environ, is_elsewhere=is_elsewhere):
+            own_lines.say(line)
+
+    # --- events ---
+
+    def make_events(self, *, waits: bool = True) -> None:
+        """Have events written, as --events says; if `waits`, wait for the reader of a FIFO."""
+        options = self.options
+        if options.events is None or options.dry_run:
+            return
+        from mcjax_launch.journal.opening import EventsTarget
+
+        self.events = self._make_stream(EventsTarget(options.events, self.say if waits else None))
+        self.journal.add_reader(self.events)
+
+    def _make_stream(self, target: "EventsTarget") -> Events:
+        if self._context.obj is None:
+            from mcjax_launch.journal.stream import EventStream
+
+            return EventStream(target)
+        from mcjax_launch.journal.client import ClientStream
+
+        return ClientStream(target, self._context.obj)
+
+    def finish_events(self) -> None:
+        """Write the events that are left."""
+        self.events.finish()
+
+    def on_close(self, act: Callable[[], object]) -> None:
+        """Call a function at the end of the command, when all events have been written."""
+        self._context.call_on_close(act)
+
+    # --- the job ---
 
     def run(self) -> int:
         """Run the job once, or only describe it (--dry-run); return the exit status."""
-        job, hosts = ready.prepare(self._options, os.environ, self._note)
-        if self._options.dry_run:
+        self.approve()
+        self.make_events()
+        job, hosts = self.prepare()
+        if self.options.dry_run:
             from mcjax_launch.job.describe import format_dry_run_here
 
-            print_text(format_dry_run_here(job, hosts))
+            self.print(format_dry_run_here(job, hosts))
             return 0
-        return self._run_job(job, hosts).status
+        return self.run_job(job, hosts).status
 
-    def run_detached(self, job_id: str) -> int:
-        """Run the job without a terminal, as the launcher that --detach has started."""
-        from mcjax_launch.features.detached.standby import Standby
-        from mcjax_launch.launcher.entry import make_own_front
+    def prepare(self) -> "tuple[Job, tuple[Host, ...]]":
+        """Return the job and its hosts; see `ready.prepare`."""
+        return ready.prepare(self.options, os.environ, self._note)
 
-        job, hosts = ready.prepare(self._options, os.environ, self._note)
-        if this_machine.runs_here(hosts) and not job.sync:
-            from mcjax_launch.features.detached.start import check_syntax
-
-            check_syntax(job)
-        front = make_own_front()
-        standby = Standby(job_id, front.loop)
-        front.detach(standby)
-        self._context.call_on_close(standby.close)  # once all events have been written
-        standby.describe(job.program, job.num_processes, [host.name for host in hosts])
-        self._journal.add_reader(standby)
-        return self._run_job(job.copy_with(job_id=job_id), hosts, front).status
-
-    def watch(self) -> int:
-        """Run the job again after each save; return the exit status."""
-        from mcjax_launch.features.watch.watcher import Watcher
-
-        self._events.open()
-        given = Options(**self._context.params)
-        return Watcher(
-            lambda: project.with_project_options(given, self._context), self._run_watched, say
-        ).run()
-
-    def _run_watched(self, job: "Job", hosts: "Sequence[Host]", front: "Front") -> int:
-        """Run the job in this process, a fork of the watching one; return the exit status."""
-
-        def run() -> int:
-            try:
-                return self._run_job(job, hosts, front).status
-            except LaunchError as error:
-                self._journal.append(JobOutcome(error.status, str(error), program=job.program))
-                raise
-
-        try:
-            return report_errors(run, front.leave_if_held)
-        finally:
-            self._events.finish()
-
-    def _note(self, line: str) -> None:
-        self._journal.append(Said(line, "note"))
-        if not self._options.quiet:
-            say(line)
-
-    def _say(self, line: str) -> None:
-        self._journal.append(Said(line, "say"))
-        say(line)
-
-    def _run_job(
+    def run_job(
         self, job: "Job", hosts: "Sequence[Host]", front: "Front | None" = None
     ) -> JobOutcome:
         """Run a prepared job, and print hints after a failure; see `ready.run`."""
-        self._events.open()
-        for reader in _make_readers():
-            self._journal.add_reader(reader)
+        self.events.open()
         outcome = ready.run(
             job,
             hosts,
-            lambda: rewrite_words(self._options, self._context),
+            self.rewrite,
             self._say,
-            journal=self._journal,
-            events=self._events,
+            journal=self.journal,
+            events=self.events,
             front=front,
         )
-        if outcome.status and not self._options.quiet:
+        if outcome.status and not self.options.quiet:
             for line in self._find_argument_hints(outcome, job):
                 self._say(line)
-        self._journal.append(outcome)
+        self.journal.append(outcome)
         return outcome
 
     def _find_argument_hints(self, outcome: JobOutcome, job: "Job") -> Iterator[str]:
         """Yield hints about wrong arguments of a program that has failed."""
-        yield from find_misplaced_options(self._options, self._context, outcome)
+        yield from find_misplaced_options(self.options, self._context, outcome)
         if not outcome.failed_early:
             return
         if not any(mark in outcome.message for mark in _TOO_FEW):
@@ -149,15 +175,30 @@ class Command:
         if program := job.suggest_program():
             import shlex
 
-            line = shlex.join(["mcjax-launch", *get_own_words(self._options, self._context)])
+            line = shlex.join(["mcjax-launch", *get_own_words(self.options, self._context)])
             yield f"hint: {find_program_name(job)} needs arguments: {line} {' '.join(program)}"
         elif reads_coordinates(job):
             yield f"hint: in PROGRAM's arguments, {_COORDINATES} are replaced by each rank's own"
 
+    # --- lines ---
 
-def _make_readers() -> Iterator[object]:
-    """Yield the journal's readers for GitHub Actions and Kubernetes, if the command runs there."""
-    if os.path.isfile(_TERMINATION_LOG) and (termination := optional.load("report.termination")):
-        yield termination.TerminationMessage(_TERMINATION_LOG)
-    if is_on_github(os.environ) and (github := optional.load("report.github")):
-        yield github.Annotations(write, os.environ.get("GITHUB_WORKSPACE") or os.getcwd())
+    def _note(self, line: str) -> None:
+        self.journal.append(Said(line, "note"))
+        if not self.options.quiet:
+            self.say(line)
+
+    def _say(self, line: str) -> None:
+        self.journal.append(Said(line, "say"))
+        self.say(line)
+
+    def say(self, line: str) -> None:
+        """Print a line of the launcher."""
+        own_lines.say(line)
+
+    def print(self, text: str) -> None:
+        """Print text on stdout."""
+        own_lines.print_text(text)
+
+    def report_errors(self, run: Callable[[], int], before: Callable[[], object]) -> int:
+        """Return what `run` returns; print its errors, after `before`, and return their status."""
+        return own_lines.report_errors(run, before)

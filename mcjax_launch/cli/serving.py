@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Collection
 
+from mcjax_launch.errors import LaunchError
 from mcjax_launch.job.describe import make_command_line
 from mcjax_launch.journal.client import Client
 from mcjax_launch.journal.events import Events
@@ -43,6 +44,8 @@ def run(
     options = Options(program=options.program, **named)
     # VIRTUAL_ENV is the shell's: the Python of the ranks is this one, if it has jax.
     environ = {name: value for name, value in os.environ.items() if name != "VIRTUAL_ENV"}
+    if not options.program:
+        raise LaunchError(combinations.NO_PROGRAM)
     combinations.check(options, frozenset(names), environ)
 
     def say(line: str) -> None:

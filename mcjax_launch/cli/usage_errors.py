@@ -8,6 +8,7 @@ import click
 from mcjax_launch.cli.help import WORDS
 from mcjax_launch.cli.origins import find_origin
 from mcjax_launch.cli.words import divide_words, explain_swallowed_program
+from mcjax_launch.options import features as declared
 from mcjax_launch.options.option import PROJECT_FILE
 from mcjax_launch.options.options import Options
 from mcjax_launch.options.removed import find_replacement
@@ -15,10 +16,8 @@ from mcjax_launch.wire.exit_status import USAGE
 
 # --- options of other launchers ---
 
-_SBATCH = "it is sbatch's: give it to sbatch or salloc; --emit slurm --engine-option {}"
-_IN_A_SCRIPT = f"{_SBATCH} puts it into a batch script"
-
-# Advice, and the options that get it: without leading hyphens, and with `-` for `_`.
+# Advice, and the options that get it: without leading hyphens, and with `-` for `_`. Features have
+# further ones.
 _ADVISED = {
     # the size
     "-n N sets the ranks of the whole job, --procs-per-host K those of each of --hosts": (
@@ -45,8 +44,6 @@ _ADVISED = {
     "use -x JAX_PLATFORMS=NAME; -d K sets it to cpu": "platform",
     "use -x NAME=VALUE": "e genv export",
     "use --bind-cores on": "bind-to map-by cpu-bind",
-    f"{_IN_A_SCRIPT.format('{}=VALUE')}; --bind-cores on gives each rank its share of a host's "
-    "cores": "cpus-per-task",
     "use --bind-cores on: each rank gets its share of its host's cores": "c",
     "use --gpus-per-process K": "gpus gpus-per-task gpus-per-node G",
     "leave it out: PROGRAM may be any command": "no-python",
@@ -60,26 +57,14 @@ _ADVISED = {
     "leave it out: it is not needed here": "allow-run-as-root mca unbuffered",
     "leave it out: the first failure ends the job": "kill-on-bad-exit",
     "use -h, or --help": "help",
-    "use --watch: it runs the job again at each save": "reload autoreload hot-reload",
-    "use --jobs: it lists the detached jobs": "ps list ls",
-    "use --attach [ID]: it shows a detached job, and follows it": "follow tail",
-    "use --attach [ID] for a detached job's lines; --log-dir DIR keeps each rank's output": "logs",
-    "use --stop ID: it ends a detached job": "kill cancel",
-    "use --detach: the job needs no terminal then": "background daemon bg",
     "use --max-restarts N": "restart restarts retries requeue",
-    # sbatch's, which are not srun's alone
-    "use --name NAME, with --emit slurm": "job-name J",
-    "use --stdin < FILE": "input i",
-    _IN_A_SCRIPT.format("--account=VALUE"): "A",
-    _IN_A_SCRIPT.format("--partition=VALUE"): "p",
-    _IN_A_SCRIPT: "exclusive",
-    _IN_A_SCRIPT.format("{}=VALUE"): (
-        "account partition qos gres gpus-per-socket constraint mem mem-per-cpu mem-per-gpu "
-        "licenses reservation exclude array dependency mail-type mail-user comment begin deadline "
-        "switches clusters hint signal threads-per-core cpus-per-gpu"
-    ),
 }
-_ADVICE = {name: advice for advice, names in _ADVISED.items() for name in names.split()}
+_ADVICE = {
+    name: advice
+    for advised in (_ADVISED, *declared.list_all("ADVISED"))
+    for advice, names in advised.items()
+    for name in names.split()
+}
 
 
 def find_advice(name: str, words: Sequence[str], ours: Collection[str]) -> tuple[str, str] | None:

@@ -13,7 +13,7 @@ from mcjax_launch.job import placeholders
 from mcjax_launch.job.job import is_python
 from mcjax_launch.options import features as declared
 from mcjax_launch.options.options import Options
-from mcjax_launch.request.program import STDIN, is_interpreter, read_source
+from mcjax_launch.request.program import read_source
 from mcjax_launch.request.variables import find_matching, is_pattern
 from mcjax_launch.wire import exit_status, hook_environ, timers
 
@@ -55,18 +55,7 @@ _READ_NONE = frozenset(
 _COMMANDS = {
     "run": "leave it out",
     "launch": "leave it out",
-    "start": "leave it out; --detach leaves the job running",
-    "stop": "use --stop ID",
-    "kill": "use --stop ID",
-    "ps": "--jobs lists the detached jobs",
-    "ls": "--jobs lists the detached jobs",
-    "list": "use --jobs",
-    "jobs": "use --jobs",
-    "status": "use --jobs",
-    "logs": "use --attach [ID]",
-    "attach": "use --attach [ID]",
-    "wait": "use --wait ID",
-    "check": "use --check",
+    "start": "leave it out",
     "help": "use -h",
     "version": "use --version",
 }
@@ -75,7 +64,7 @@ _OPTIONS = frozenset(Options.declared)
 
 
 def find_warnings(
-    options: Options, context: click.Context, environ: Mapping[str, str]
+    options: Options, context: click.Context, environ: Mapping[str, str], *, is_elsewhere: bool
 ) -> Iterator[str]:
     """Yield a line on each likely mistake.
 
@@ -83,22 +72,20 @@ def find_warnings(
         options: options of the command line.
         context: click's context.
         environ: variables of this process.
+        is_elsewhere: True if the job runs on a machine that is not known here.
 
     """
     yield from _find_unknown_variables(environ, context)
-    if options.program and not options.module and (advice := _COMMANDS.get(options.program[0])):
-        word = options.program[0]
-        yield f"{word} is taken for PROGRAM, as mcjax-launch has no commands: {advice}"
+    word = options.program[0] if options.program and not options.module else ""
+    for commands in (_COMMANDS, *declared.list_all("COMMANDS")) if word else ():
+        if word in commands:
+            yield f"{word} is taken for PROGRAM, as mcjax-launch has no commands: {commands[word]}"
     yield from _find_options_after_program(options, context, _select_suspects(options))
-    if declared.get(options, "emit") is None:
+    if not is_elsewhere:
         yield from _find_unmatched_patterns(options.env, environ)
     values = (text.partition("=")[2] for text in options.env)
     texts = [*options.program, *options.wrap, *values]
-    if not declared.get(options, "stdin") and _reads_stdin(options.program):
-        yield (
-            f"{' '.join(options.program)} reads its standard input, which is empty in ranks; "
-            "--stdin gives rank 0 the launcher's"
-        )
+    yield from declared.warn(options)
     for word, near in placeholders.find_misspelt(texts):
         yield f"{{{word}}} is not a placeholder; did you mean {{{near}}}?"
     for word in placeholders.find_expressions(texts):
@@ -113,12 +100,6 @@ def _find_unmatched_patterns(texts: Iterable[str], environ: Mapping[str, str]) -
                 yield f"-x {text}: variables of {_PREFIX} are never passed on"
             else:
                 yield f"-x {text}: no variable that is set here matches, so none is passed on"
-
-
-def _reads_stdin(program: Sequence[str]) -> bool:
-    """Return whether a program is an interpreter without a script, such as `python` or `sh -`."""
-    name, *arguments = program or [""]
-    return is_interpreter(name) and (arguments in ([], ["-i"]) or arguments[0] in STDIN)
 
 
 def _find_unknown_variables(environ: Iterable[str], context: click.Context) -> Iterator[str]:

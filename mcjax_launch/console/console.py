@@ -23,13 +23,13 @@ from mcjax_launch.console.prefix import (
 )
 from mcjax_launch.console.renderers import Live, Plain
 from mcjax_launch.console.unfinished import UnfinishedLines
-from mcjax_launch.journal import optional
 from mcjax_launch.journal.events import NO_EVENTS, Events
 from mcjax_launch.journal.facts import OutputEnded, Said
 from mcjax_launch.journal.journal import Journal
 from mcjax_launch.journal.rank_run import Verdict
 from mcjax_launch.journal.sink import Target
 from mcjax_launch.machine.loop import find_earliest_deadline
+from mcjax_launch.options import features as declared
 from mcjax_launch.options.options import OutputOptions
 from mcjax_launch.wire import frames
 from mcjax_launch.wording import escape_unprintable
@@ -522,5 +522,5 @@ class Console:
 
 
 def _make_filter(style: OutputOptions, verbose_option: str) -> LineFilter:
-    noise = None if style.verbose else optional.load("explain.noise_filter")
+    noise = None if style.verbose else declared.load("noise_filter")
     return LineFilter() if noise is None else noise.NoiseFilter(verbose_option)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from .. import features
 from ..wire.hook_messages import Compiled, Compiling
 from . import user_lines
 from .spmd_program import find_program_name
@@ -42,7 +41,7 @@ class Compilation:
             def compile_() -> Any:
                 return real(backend, computation, devices, options, callbacks, *args, **more)
 
-            recorder, source = self._parts.recorder, self._parts.find(features.COMPILER)
+            recorder, source = self._parts.find("describe"), self._parts.find("obtain")
             program = recorder and recorder.describe(backend, computation, devices, options)
             begun = self._report_begin(backend, computation, getattr(program, "identity", 0))
             try:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import sys
 
-from .. import features
 from ..machine import rank_environ
 from ..machine.interpreter import explain_old_jax
 from ..wire.address import EVERYWHERE, is_loopback, join_address
@@ -143,9 +142,9 @@ class Initialization:
         self, real: Callable[..., Any], given: Mapping[str, Any], filled: dict[str, Any]
     ) -> Any:
         """Check for mistakes that would make JAX's initialize() hang, then call it."""
-        alone = self._parts.find(features.ALONE)
-        if alone is not None:
-            return alone.join(real, filled)
+        instead = self._parts.find("join")
+        if instead is not None:
+            return instead.join(real, filled)
         coordinator.check_loopback(str(filled["coordinator_address"]), filled["num_processes"])
         # With TLS, no socket: a certificate cannot name it.
         left_open = not coordinator.uses_tls(filled) and coordinator.is_left_open(
@@ -207,10 +206,8 @@ class Initialization:
         self._exits.joined = True
         devices.replace_slice_index(filled)
         for part in self._parts.list_enabled():
-            part.on_join()
+            part.on_join(is_alone=filled["num_processes"] == 1)
         if filled["num_processes"] != 1:
-            if (recorder := self._parts.load_recorder()) is not None:
-                recorder.on_join()
             handled.HandledErrors(self._link).watch()
         process_id = _convert_to_int(filled["process_id"])
         if process_id is not None:

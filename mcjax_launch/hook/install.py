@@ -95,8 +95,8 @@ class Hook:
 
     def install(self) -> None:
         """Watch every way out of the program, and the imports of modules to patch."""
-        for feature in features.OF_RANKS_ALONE:  # not for child processes
-            os.environ.pop(hook_environ.get_feature_variable(feature), None)
+        for name in [name for name in os.environ if name.startswith(hook_environ.OWN)]:
+            del os.environ[name]  # not for child processes
         self._exits.install()
         patches: dict[str, Patch] = {
             "jax.distributed": self._patch_distributed,
@@ -105,8 +105,7 @@ class Hook:
             "unittest.result": lambda module: self._exits.tests.patch_unittest(module),
             "_pytest.config": lambda module: self._exits.tests.patch_pytest(module),
         }
-        requested = hook_environ.list_requested_features(self._environ)
-        for feature in {*filter(features.exists, features.ANY_TIME), *requested}:
+        for feature in hook_environ.list_requested_features(self._environ):
             for name in features.list_patched(feature):
                 patches[name] = self._make_patch(feature)
         sys.meta_path.insert(0, ImportPatches(patches, self._failed))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from .. import features
 from ..wire import hook_environ
 
 TYPE_CHECKING = False
@@ -31,9 +30,9 @@ class RankPart:
 
     @property
     def asked(self) -> str:
-        """Value of the feature's environment variable, set by the launcher; "" if unset."""
+        """The launcher's request of the feature in this rank; "" for none."""
         _, _, below = type(self).__module__.partition(".features.")
-        return self.environ.get(hook_environ.get_feature_variable(below.partition(".")[0]), "")
+        return hook_environ.get_request(below.partition(".")[0], self.environ)
 
     def patch(self, module: Any) -> None:
         """Patch a module that the program has imported; see `features.list_patched`."""
@@ -52,16 +51,16 @@ class RankPart:
         return {}
 
     def join(self, real: Callable[..., Any], filled: Mapping[str, Any]) -> Any:
-        """Call JAX's initialize(), in a rank that runs alone (`features.ALONE`)."""
+        """Call JAX's initialize(), in place of the core."""
         return real(**filled)
 
-    def on_join(self) -> None:
-        """Handle the return of initialize()."""
+    def on_join(self, *, is_alone: bool) -> None:
+        """Handle the return of initialize(); `is_alone` if the job has no other process."""
 
     def obtain(
         self, compile_: Callable[[], Any], backend: Any, options: Any, callbacks: Any
     ) -> Any:
-        """Return the executable of a program (`features.COMPILER`).
+        """Return the executable of a program.
 
         Args:
             compile_: has JAX look into its cache, and compile the program.
@@ -92,30 +91,18 @@ class Parts:
 
     Args: see RankPart.
 
-    Attributes:
-        recorder: the part that records runs of programs; None if there is none.
-
     """
 
     def __init__(self, link: AgentLink, environ: Mapping[str, str]) -> None:
         self._link = link
         self._environ = environ  # shared: it may become that of a forked rank
         self._made: dict[str, RankPart] = {}
-        self.recorder: RankPart | None = None
 
     def get_part(self, feature: str) -> RankPart:
         """Return the part of a feature."""
         if feature not in self._made:
             self._made[feature] = import_hook_module(feature).PART(self._link, self._environ)
         return self._made[feature]
-
-    def load_recorder(self) -> RankPart | None:
-        """Return the part that records runs of programs: an enabled one, else the usual one."""
-        usual = features.RECORDER
-        self.recorder = self.find(features.ALONE)
-        if self.recorder is None and features.exists(usual):
-            self.recorder = self.get_part(usual)
-        return self.recorder
 
     def list_enabled(self) -> list[RankPart]:
         """Return the parts of the features that the launcher has switched on in this job."""
@@ -124,12 +111,14 @@ class Parts:
             for feature in hook_environ.list_requested_features(self._environ)
         ]
 
-    def find(self, feature: str) -> RankPart | None:
-        """Return the part of a feature if this job has it switched on; else None."""
-        is_enabled = hook_environ.get_feature_variable(feature) in self._environ
-        return self.get_part(feature) if is_enabled else None
+    def find(self, method: str) -> RankPart | None:
+        """Return the enabled part that has its own form of a method of RankPart; None if none."""
+        usual = getattr(RankPart, method)
+        own = (part for part in self.list_enabled() if getattr(type(part), method) is not usual)
+        return next(own, None)
 
 
 def import_hook_module(feature: str) -> Any:
     """Return the module that holds a feature's code for ranks."""
-    return __import__(f"{features.__name__}.{feature}.hook", fromlist=["PART"])
+    package = __name__.partition(".")[0]
+    return __import__(f"{package}.features.{feature}.hook", fromlist=["PART"])

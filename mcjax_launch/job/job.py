@@ -45,6 +45,8 @@ class Job(Options, kw_only=True):
     reads_input: bool = False  # rank 0 reads the launcher's standard input
     asks_jax: bool = False  # hosts are asked for the version of their jax
     record: bool = False  # keep the ranks' usage over time, and their last output
+    awaits_failures: bool = False  # a host that fails does not end the start of the others
+    has_calls: bool = False  # its ranks make calls of the program that has started the launcher
     on_github: bool = False  # the output goes to a log of GitHub Actions
     job_id: str = ""  # of all attempts of a detached job; "": each gets its own
 

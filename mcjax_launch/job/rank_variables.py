@@ -8,7 +8,6 @@ from mcjax_launch.errors import LaunchError
 from mcjax_launch.job.devices import make_tpu_settings
 from mcjax_launch.job.hosts import Host
 from mcjax_launch.job.job import Job
-from mcjax_launch.options import features as declared
 from mcjax_launch.wire import hook_environ
 from mcjax_launch.wire.address import LOOPBACK, join_address
 from mcjax_launch.wire.exit_status import HOST_LOST
@@ -32,7 +31,7 @@ def make_common_settings(
     if job.cpu_devices is not None:
         settings["JAX_NUM_CPU_DEVICES"] = str(job.cpu_devices)
         settings["JAX_PLATFORMS"] = "cpu"
-    if job.hook and declared.get(job, "has_calls"):
+    if job.hook and job.has_calls:
         settings[hook_environ.SAFE_PATH] = hook_environ.OUR_SAFE_PATH
     if job.hook and bind:
         # Without it, JAX's coordination service would listen on every interface.

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from mcjax_launch.journal import optional
 from mcjax_launch.journal.facts import Finding
 from mcjax_launch.journal.rank_run import RankRun, Verdict
 from mcjax_launch.journal.state import RunState
 from mcjax_launch.journal.stop_reasons import StopReason
 from mcjax_launch.journal.verdict import determine_verdict
+from mcjax_launch.options import features as declared
 from mcjax_launch.wire.value import Value
 
 
@@ -98,7 +98,7 @@ def find_first_failure(runs: Iterable[RankRun]) -> RankRun | None:
 
 def _find_root_cause(state: RunState, first: RankRun) -> RankFailed:
     """Return the ending by a rank's failure; without explanations the first to fail is to blame."""
-    causes = optional.load("explain.causes")
+    causes = declared.load("causes")
     found = None if causes is None else causes.find_root_cause(state, first)
     if found is not None and not found.ranks:
         return RankFailed(first, first, (), found)

@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from mcjax_launch.journal import facts, optional
+from mcjax_launch.journal import facts
 from mcjax_launch.journal.ending import NotStarted
 from mcjax_launch.journal.events import Events
 from mcjax_launch.journal.kinds import VERSION
@@ -17,6 +17,7 @@ from mcjax_launch.journal.sink import Sink, Target
 from mcjax_launch.journal.state import RunState
 from mcjax_launch.journal.words import describe_failure, describe_rank_end
 from mcjax_launch.machine.loop import READ, Loop, SignalPipe
+from mcjax_launch.options import features as declared
 from mcjax_launch.wire.frames import STDOUT
 from mcjax_launch.wire.hook_messages import Failed, Joined, Joining
 from mcjax_launch.wire.signals import ENDING
@@ -207,7 +208,7 @@ class EventStream(Events):
 
     def _make_summary(self, outcome: JobOutcome, at: float) -> dict[str, Any]:
         """Return what the last attempt adds to the event `summary`; {} if it did not begin."""
-        record, attempt = optional.load("report.record"), self._attempt
+        record, attempt = declared.load("run_record"), self._attempt
         if record is None or attempt is None or isinstance(attempt.summary.ending, NotStarted):
             return {}
         seconds = at - (self._began_at or at)

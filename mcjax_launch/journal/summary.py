@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 
-from mcjax_launch.journal import optional
 from mcjax_launch.journal.ending import (
     Completed,
     Ending,
@@ -17,6 +16,7 @@ from mcjax_launch.journal.ending import (
 from mcjax_launch.journal.rank_run import RankRun
 from mcjax_launch.journal.state import RunState
 from mcjax_launch.journal.words import describe_rank_end, describe_rank_failure, format_duration
+from mcjax_launch.options import features as declared
 from mcjax_launch.ranks import format_all_ranks, format_ranks
 from mcjax_launch.wire import exit_status
 from mcjax_launch.wire.value import Value
@@ -72,7 +72,7 @@ def summarize(state: RunState, *, final: bool = False, seconds: float | None = N
         case JobStopped(stop) if stop.is_brief:
             lines = [stop.message]
         case JobStopped(stop):
-            causes = optional.load("explain.causes")
+            causes = declared.load("causes")
             details = stop.details or (causes.describe_imports(state) if causes else ())
             picture = [state.picture] if stop.needs_stacks and state.picture else []
             lines = [stop.message, *picture, *explain_job_end(state), *details]
@@ -81,7 +81,7 @@ def summarize(state: RunState, *, final: bool = False, seconds: float | None = N
             lines, quote = _describe_root_cause(ending, state)
             said = "\n".join(lines)
             lines += _describe_other_ranks(runs, ending.alike)
-            if (causes := optional.load("explain.causes")) is not None:
+            if (causes := declared.load("causes")) is not None:
                 lines += causes.describe_other_causes(state, ending, said)
     if isinstance(ending, RankFailed) and state.unhooked != [ending.culprit.process_id]:
         lines += describe_unhooked_ranks(state)
@@ -150,7 +150,7 @@ def find_warnings(state: RunState) -> list[str]:
         return describe_unhooked_ranks(state)
     if state.activity.jax_at is None and not state.initialize_calls:
         return []
-    causes = optional.load("explain.causes")  # as only ranks that use JAX need
+    causes = declared.load("causes")  # as only ranks that use JAX need
     return [] if causes is None else list(causes.find_warnings(state)[:1])
 
 
@@ -159,7 +159,7 @@ def find_warnings(state: RunState) -> list[str]:
 
 def _describe_root_cause(ending: RankFailed, state: RunState) -> tuple[list[str], tuple[int, int]]:
     """Return lines on the root cause, and the (start, stop) of those that quote its output."""
-    if (causes := optional.load("explain.causes")) is not None:
+    if (causes := declared.load("causes")) is not None:
         lines, quote = causes.describe_root_cause(ending, state)
         return lines, quote
     return [f"{name_failed_ranks(ending, state)}: {describe_rank_failure(ending.culprit)}"], (0, 0)

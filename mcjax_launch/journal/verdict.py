@@ -3,8 +3,8 @@
 Who failed because JAX had lost another rank is known to `explain/`; without it, no rank did.
 """
 
-from mcjax_launch.journal import optional
 from mcjax_launch.journal.rank_run import RankRun, Verdict
+from mcjax_launch.options import features as declared
 
 
 def determine_verdict(run: RankRun) -> Verdict | None:
@@ -21,7 +21,7 @@ def _compute_verdict(run: RankRun) -> Verdict | None:
     if run.was_interrupted:
         return Verdict.STOPPED
     if run.failed:
-        if (victims := optional.load("explain.victims")) is not None and victims.is_victim(run):
+        if (victims := declared.load("victims")) is not None and victims.is_victim(run):
             return Verdict.VICTIM
         return Verdict.STOPPED if run.after_signal else Verdict.FAILED
     if run.status is None:

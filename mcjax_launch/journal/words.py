@@ -5,10 +5,10 @@ from __future__ import annotations
 import signal
 from collections.abc import Sequence
 
-from mcjax_launch.journal import optional
 from mcjax_launch.journal.headline import extract_headline, shorten_line
 from mcjax_launch.journal.rank_run import RankRun, Verdict
 from mcjax_launch.journal.verdict import determine_verdict
+from mcjax_launch.options import features as declared
 from mcjax_launch.wire.hook_messages import Failed
 from mcjax_launch.wire.signals import FORWARDED, get_signal_name
 from mcjax_launch.wire.source_lines import format_first_line
@@ -76,7 +76,7 @@ def describe_rank_failure(run: RankRun) -> str:
         forwarded = -run.status in run.process.forwarded
         killer = _FORWARDED if forwarded else run.process.killer
         text = describe_exit_status(run.status, killer)
-        crashes = optional.load("explain.jax_messages.crashes")
+        crashes = declared.load("jax_messages.crashes")
         said = crashes.find_crash_words(run.stderr, run.status) if crashes is not None else ""
         words = shorten_line(said)
         return f"{text}: {words}" if words else text

@@ -2,7 +2,6 @@
 
 from collections.abc import Iterable, Sequence
 
-from mcjax_launch import features
 from mcjax_launch.job import placeholders
 from mcjax_launch.job.devices import needs_gpus
 from mcjax_launch.job.hosts import Host
@@ -96,7 +95,7 @@ def _get_no_jax_error(job: Job, host: Host) -> str:
     """Return the error message for a Python without jax; "" if the ranks' Python has jax."""
     if _is_given(job, host) or not host.is_local:
         return WITHOUT_JAX
-    chooses = declared.find_used(features.FIRST_STEP, job)
+    chooses = declared.find_first(job)
     return job.python_without_jax or (WITHOUT_JAX if chooses else "")
 
 

@@ -4,7 +4,6 @@ import gc
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from mcjax_launch import features
 from mcjax_launch.errors import LaunchError
 from mcjax_launch.job.hosts import Host
 from mcjax_launch.job.job import Job
@@ -53,7 +52,7 @@ def run(
 
 def _prepare_transport(job: Job, hosts: Sequence[Host]) -> Transport:
     """Return the transport that starts the agents."""
-    transport = Transport(job, features.list_for_hosts(declared.list_used(job)))
+    transport = Transport(job, declared.list_for_hosts(job))
     transport.start_local(hosts)
     transport.allow_many_files()
     return transport

@@ -17,7 +17,6 @@ import time
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from mcjax_launch import features
 from mcjax_launch.console.console import Console
 from mcjax_launch.errors import LaunchError, save_traceback
 from mcjax_launch.job.hosts import Host
@@ -138,8 +137,8 @@ class Launcher:
         self._timers: list[Timer] = [self.console, self.pool, self.startup, self.stacks]
         self._timers.append(TimerAction(self.policy, self.perform))
         self.parts = LauncherParts(self, self._timers)
-        if declared.find_used(features.FIRST_STEP, self.job):
-            self.startup.first_step = self.parts.load(features.FIRST_STEP).begin
+        if first := declared.find_first(self.job):
+            self.startup.first_step = self.parts.load(first).begin
         self._stack_display = StackDisplay(self)
         self._acts = self._make_acts()
 

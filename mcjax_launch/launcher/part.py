@@ -7,8 +7,6 @@ from collections.abc import Iterable, Iterator, Sequence
 from importlib import import_module
 from typing import TYPE_CHECKING, Protocol
 
-from mcjax_launch import features
-from mcjax_launch.journal import optional
 from mcjax_launch.options import features as declared
 from mcjax_launch.wire import hook_environ
 
@@ -76,7 +74,7 @@ class LauncherPart:
     """Part of the launcher for a feature; its methods do nothing by default.
 
     The launcher makes it when the ranks are about to be started, if the job uses the feature
-    (`options.features`). If only hosts use it (`features.list_for_hosts`), it is made when an
+    (`is_used` in its `options`). Else it is made when an
     agent first sends a message for it; if the job is already ending, `on_stop` is called first.
     `features.NAME.launcher` has the class, as PART. It reads the journal as well, by methods that
     are named after facts.
@@ -86,16 +84,18 @@ class LauncherPart:
 
     Attributes:
         deadline: time of the next `expire`, in time.monotonic's seconds; None for never.
+        is_for_ranks_alone: True if ranks' child processes do not get the feature's variable.
 
     """
 
     deadline: float | None = None
+    is_for_ranks_alone = False
 
     def __init__(self, launcher: JobLauncher) -> None:
         self.launcher = launcher
 
     def begin(self, link: AgentConnection, asked: Prepare) -> ToAgent:
-        """Return the first message to an agent, before hosts are prepared (`features.FIRST_STEP`).
+        """Return the first message to an agent, if the feature comes first.
 
         The part calls `Startup.prepare` when its step is over.
         """
@@ -215,9 +215,7 @@ class LauncherParts:
 
     def find(self, feature: str) -> LauncherPart | None:
         """Return the part of a feature that agents may send messages for; else None."""
-        may_come = feature in self._parts or feature in features.list_for_hosts(
-            declared.list_used(self._launcher.job)
-        )
+        may_come = feature in self._parts or feature in declared.list_for_hosts(self._launcher.job)
         return self.load(feature) if may_come else None
 
     def load_explanations(self) -> LauncherPart | None:
@@ -226,7 +224,7 @@ class LauncherParts:
         Each start would wait for its imports.
         """
         if _EXPLANATIONS not in self._parts:
-            if (module := optional.load("explain.explanations")) is None:
+            if (module := declared.load("explanations")) is None:
                 return None
             self._add(_EXPLANATIONS, module.PART(self._launcher))
         return self._parts[_EXPLANATIONS]
@@ -247,9 +245,10 @@ class LauncherParts:
 
     def add_variables(self, rank: Rank) -> Rank:
         """Return a rank with features' environment variables added to its own."""
-        variables = {
-            hook_environ.get_feature_variable(feature): value
-            for feature, part in self._parts.items()
-            if (value := part.get_variable(rank))
-        }
+        in_ranks = declared.list_in_ranks(self._launcher.job)
+        variables = {hook_environ.get_feature_variable(feature): "" for feature in in_ranks}
+        for feature, part in self._parts.items():
+            if value := part.get_variable(rank):
+                beginning = hook_environ.OWN if part.is_for_ranks_alone else hook_environ.ALL
+                variables[f"{beginning}{feature.upper()}"] = value
         return rank.copy_with(env={**rank.env, **variables})

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from mcjax_launch.journal import optional
 from mcjax_launch.journal.facts import StacksShown
+from mcjax_launch.options import features as declared
 
 if TYPE_CHECKING:
     from mcjax_launch.journal.facts import Stack
@@ -57,6 +57,6 @@ class StackDisplay:
 
 def _format_stacks(stacks: Sequence[Stack]) -> list[str]:
     """Format stacks as lines; without explanations as they came."""
-    if (snapshots := optional.load("explain.snapshots")) is not None:
+    if (snapshots := declared.load("snapshots")) is not None:
         return list(snapshots.format_stacks(stacks))
     return [line for stack in stacks for line in (f"rank {stack.rank}:", *stack.text.splitlines())]

@@ -6,7 +6,6 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Protocol
 
-from mcjax_launch import features
 from mcjax_launch.errors import HostsFailed, LaunchError
 from mcjax_launch.job.hosts import Host
 from mcjax_launch.job.job import Job
@@ -151,9 +150,7 @@ class Startup:
         """Ask an agent before it greets: the question is there when its imports are done."""
         if not self._stopped:
             self._asked.add(link)
-            is_first = declared.get(self._job, "setup_done") is None
-            runs_setup = is_first and declared.find_used(features.FIRST_STEP, self._job)
-            if self._job.sync or runs_setup:  # the files are those of the save
+            if self._job.sync or declared.find_first(self._job):  # the files are those of the save
                 self._after_release(lambda: self._ask_first(link))
             else:
                 self._ask_first(link)
@@ -211,7 +208,7 @@ class Startup:
         self._answers[link.host] = facts
         if self._stopped:
             return
-        if self._failures and self._job.check:
+        if self._failures and self._job.awaits_failures:
             self._report_after_last()
         if len(self._answers) == len(self._hosts) and not self._failures:
             if any(answer.tpu is not None for answer in self._answers.values()):
@@ -309,7 +306,7 @@ class Startup:
         self._fail(link, refused.reason, refused.status)
 
     def _fail(self, link: AgentConnection, reason: str, status: int) -> None:
-        if self._job.check:
+        if self._job.awaits_failures:
             self.record_failure(Failure(link.host, reason))
             return
         several = self._several or not link.host.is_local
@@ -317,9 +314,9 @@ class Startup:
         self._listener.on_start_failure(LaunchError(f"{where}{reason}", status))
 
     def record_failure(self, failure: Failure) -> None:
-        """Record a failed host; wait for further failures: a moment, or with --check for all."""
+        """Record a failed host; wait for further failures: a moment, or for all."""
         self._failures.append(failure)
-        if self._job.check:
+        if self._job.awaits_failures:
             self._report_after_last()
         elif self.deadline is None:
             self.deadline = time.monotonic() + _GATHER_S

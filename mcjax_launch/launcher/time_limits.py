@@ -1,9 +1,9 @@
 """The time limits of a job: --timeout, --start-timeout and --stall-timeout."""
 
 from mcjax_launch.job.job import Job
-from mcjax_launch.journal import optional
 from mcjax_launch.journal.state import RunState
 from mcjax_launch.journal.stop_reasons import StopReason, out_of_time
+from mcjax_launch.options import features as declared
 from mcjax_launch.wire.timers import scale_time
 
 # How often agents report usage within --stall-timeout.
@@ -88,7 +88,7 @@ class TimeLimits:
         return self._make_timeout_reason(message, now, final=False)
 
     def _make_timeout_reason(self, message: str, now: float, *, final: bool) -> StopReason:
-        rules = optional.load("explain.rules")
+        rules = declared.load("rules")
         lines = rules.explain_limit(self._state, now) if rules else []
         return out_of_time(message, lines, final=final)
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 import os
 import re
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any
 
 from mcjax_launch.options import wrappers
@@ -120,6 +120,9 @@ def _parse_hosts(value: Any) -> str | tuple[str, ...]:
     return os.fspath(value)
 
 
+Offers = str | Callable[[], Iterable[tuple[str, str]]]
+
+
 class Kind(Value):
     """A kind of option value.
 
@@ -129,7 +132,8 @@ class Kind(Value):
         accepts: type annotation of the API's keyword; "" for the type of the value.
         of_keyword: converts the whole value of the API's keyword; None to use `read`.
         choices: all valid values; empty if there are many.
-        offers: name of the function in `cli/completion.py` for completion in shells; or "".
+        offers: what shells complete it to: "files", "folders", "ranks", or the pairs of a value and
+            its description that a function returns; or "".
         follows: for an optional value: returns whether a word is the value rather than PROGRAM;
             None to decide by `read`.
         omitted: for an optional value: the value if it is left out.
@@ -141,7 +145,7 @@ class Kind(Value):
     accepts: str = ""
     of_keyword: Callable[[Any], Any] | None = None
     choices: tuple[str, ...] = ()
-    offers: str = ""
+    offers: Offers = ""
     follows: Callable[[str], bool] | None = None
     omitted: str = "all"
 
@@ -190,7 +194,7 @@ def _parse_via(value: Any) -> str:
 
 
 def make_checked_kind(
-    check: Callable[[str], object], metavar: str, accepts: str, offers: str = ""
+    check: Callable[[str], object], metavar: str, accepts: str, offers: Offers = ""
 ) -> Kind:
     """Return the kind of a text that `check` accepts, and that stays as it is written."""
 

@@ -40,6 +40,7 @@ class Option(Value, kw_only=True):
         excludes: options that cannot be combined with it, each as `--name` or `--name: why`. Two
             features that meet are refused here, unless joining them costs under 20 lines.
         excludes_if: beginning of the values that exclude them; "" for all values but the default.
+        decides_what_runs: True if it decides which commands run, or where.
         is_common: True if --help shows it, and not only --help GROUP.
         needs: option without which it has no effect, such as `--max-restarts N`; "" for none.
 
@@ -64,6 +65,7 @@ class Option(Value, kw_only=True):
     only_command: str = ""
     excludes: tuple[str, ...] = ()
     excludes_if: str = ""
+    decides_what_runs: bool = False
     is_common: bool = False
     needs: str = ""
 

@@ -45,6 +45,7 @@ class JobOptions(
         shown="the active environment's, else one with jax",
         help="Python interpreter of the ranks, such as a virtual environment's bin/python; the "
         "same path on every host.",
+        decides_what_runs=True,
         is_common=True,
     )
     chdir: str | None = declare_option(
@@ -81,6 +82,7 @@ class JobOptions(
         default=(),
         repeats=True,
         separator="\n",  # a command has spaces
+        decides_what_runs=True,
         help="Run ranks under a command such as 'strace -f' or '0:gdb -ex run --args'. Repeatable.",
     )
     no_hook: bool = declare_flag(
@@ -154,6 +156,7 @@ class HostOptions(
         kinds.HOSTS,
         once=True,
         shown="a scheduler's allocation, or this machine",
+        decides_what_runs=True,
         help="Hosts to run on: a hosts file, a list such as a,b,c, or - for standard input.",
         is_common=True,
     )
@@ -167,6 +170,7 @@ class HostOptions(
     via: str | None = declare_option(
         kinds.VIA,
         shown="ssh; in an allocation of Slurm srun",
+        decides_what_runs=True,
         help="How to reach a host: ssh, srun, or a template such as 'ssh -F cfg {host}'.",
     )
     sync: tuple[str, ...] = declare_option(
@@ -319,12 +323,6 @@ class LimitOptions(
 class DebuggingOptions(OptionGroup, title="Debugging", kw_only=True):
     """Options for debugging a job, and for records of its run."""
 
-    report: str | None = declare_option(
-        kinds.FILE,
-        once=True,
-        help="Write a record of the run to FILE (.json or .html), to read or compare later.",
-        is_common=True,
-    )
     events: str | None = declare_option(
         kinds.FILE,
         metavar="FILE|fd:N",
@@ -332,13 +330,6 @@ class DebuggingOptions(OptionGroup, title="Debugging", kw_only=True):
         only_command="the API reads them",
         in_project=False,
         help="Write what happens, as it happens, to FILE, a FIFO or a descriptor: JSON lines.",
-        is_common=True,
-    )
-    check: bool = declare_flag(
-        "Run no PROGRAM; report whether a job would work on these hosts, and whether all have the "
-        "same PROGRAM.",
-        in_project=False,
-        only_command="it prints a list",
         is_common=True,
     )
     dry_run: bool = declare_flag(

@@ -65,13 +65,13 @@ class Keywords(TypedDict, total=False):
     on_rank_failure: Literal["stop", "continue"]
     max_restarts: int
     preempted_status: int | None
-    report: Path | None
     compile_once: Literal["auto", "on", "off"]
     compile_cache: Path | None
     mtls: Literal["auto", "on", "off"]
     preload: Words
     profile: Path | None
     verify_spmd: bool
+    report: Path | None
     setup: str | None
 
     # Only for a program.

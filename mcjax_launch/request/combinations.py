@@ -7,39 +7,28 @@ from collections.abc import Mapping, Sequence, Set
 from itertools import pairwise
 
 from mcjax_launch.errors import LaunchError
-from mcjax_launch.job.program_copies import list_source_paths
 from mcjax_launch.machine import known_schedulers
 from mcjax_launch.options import features as declared
 from mcjax_launch.options.options import Options
 
-#: Options that have an effect on --check.
-FOR_CHECK = frozenset(
-    {"check", "module", "num_processes", "python", "chdir", "env", "env_file", "no_hook"}
-    | {"cpu_devices"}
-    | {"tpu_chips_per_process", "report"}
-    | {"gpus_per_process", "cpu_transfers", "bind_cores", "hosts", "procs_per_host", "via"}
-    | {"slices", "coordinator", "mtls", "color", "quiet", "verbose", "timeout", "start_timeout"}
-    | {"grace"}
-)
+NO_PROGRAM = "no PROGRAM: try mcjax-launch -n 4 train.py, or --help"
 
 
-def check(options: Options, given: Set[str], environ: Mapping[str, str]) -> None:
-    """Refuse options that can never be combined, and a missing PROGRAM.
+def check(
+    options: Options, given: Set[str], environ: Mapping[str, str], *, is_elsewhere: bool = False
+) -> None:
+    """Refuse options that can never be combined, and words that cannot be PROGRAM.
 
     Args:
         options: all options.
         given: names of the options on the command line; options from variables do not count.
         environ: variables of this process.
+        is_elsewhere: True if the job runs on a machine that is not known here.
 
     Raises:
-        LaunchError: options cannot be combined, or PROGRAM is missing.
+        LaunchError: options cannot be combined, or PROGRAM is none.
 
     """
-    runs_program = declared.get(options, "emit") is None and not options.check
-    if declared.get(options, "json"):  # with --jobs nothing comes here
-        raise LaunchError("--json needs --jobs")
-    if not options.program and runs_program:
-        raise LaunchError("no PROGRAM: try mcjax-launch -n 4 train.py, or --help")
     if options.program and not options.program[0].strip():
         what = "blank" if options.program[0] else "empty"
         raise LaunchError(f"PROGRAM is {what}: is a variable of your shell unset?")
@@ -47,24 +36,11 @@ def check(options: Options, given: Set[str], environ: Mapping[str, str]) -> None
         _check_program(options.program)
     if options.module and options.program:
         _check_module(options.program[0])
-    if options.check:
-        _check_check(options, given)
     _check_output_paths(options)
     _check_contradictions(options)
     _check_declared(options, given)
-    if declared.get(options, "emit") is None:
+    if not is_elsewhere:
         _check_lone(options, given, environ)
-
-
-def _check_check(options: Options, given: Set[str]) -> None:
-    """Refuse options that have no effect on --check."""
-    if options.program and not list_source_paths(options):
-        raise LaunchError(
-            f"--check compares the hosts' copies of a Python file or, with -m, of a module; leave "
-            f"out {options.program[0]}"
-        )
-    for name in sorted(given - FOR_CHECK - {"program"}):
-        raise LaunchError(f"--check cannot be combined with --{name.replace('_', '-')}")
 
 
 def _check_program(program: Sequence[str]) -> None:
@@ -150,7 +126,7 @@ def _check_without_hosts(options: Options, given: Set[str]) -> None:
             )
         raise LaunchError(f"--via {options.via}: no hosts to reach; name them with --hosts")
     whole, each = options.num_processes or 0, options.procs_per_host or 0
-    spreads = options.num_hosts is not None or declared.get(options, "preview")
+    spreads = options.num_hosts is not None or declared.find_choice(options)
     if "procs_per_host" in given and not spreads and whole > each:
         raise LaunchError(
             f"--procs-per-host {each}: this machine alone cannot take -n {whole}; add --hosts, or "

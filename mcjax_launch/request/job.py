@@ -42,7 +42,6 @@ def make_job(
         "chdir_given": options.chdir is not None,
         "hook": not options.no_hook,
         "wrappers": _parse_wrappers(options, num_processes),
-        "record": options.report is not None,
     }
     return Job(**vars(options) | here._asdict() | here.python._asdict() | completed)
 

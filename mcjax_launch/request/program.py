@@ -18,7 +18,6 @@ from mcjax_launch.machine.interpreter import (
     suggest_cure,
 )
 from mcjax_launch.machine.system import list_names, read_regular_file
-from mcjax_launch.options import features as declared
 from mcjax_launch.options.wrappers import list_commands
 from mcjax_launch.wire.exit_status import NOT_FOUND
 
@@ -197,26 +196,29 @@ def check_pipe(job: Job) -> None:
     """Refuse PROGRAM in a pipe, as a shell's <(command), if it is to be read more than once.
 
     Raises:
-        LaunchError: it would be read by several ranks, or by several runs.
+        LaunchError: it would be read by several ranks, or by several attempts.
+
+    """
+    if job.num_processes > 1:
+        refuse_pipe(job, "with -n 1")
+    elif job.max_restarts:
+        refuse_pipe(job, "without --max-restarts")
+
+
+def refuse_pipe(job: Job, cure: str) -> None:
+    """Refuse PROGRAM in a pipe; run it as `cure` says.
+
+    Raises:
+        LaunchError: it is in a pipe.
 
     """
     name, *arguments = job.program
     if not job.is_python and is_interpreter(name):
         name = next((word for word in arguments if not word.startswith("-")), name)
-    path = os.path.join(job.chdir, name)
-    if job.module or name in STDIN or not _is_pipe(path):
-        return
-    why = "with -n 1"
-    if job.num_processes == 1:
-        runs_again = {
-            "--max-restarts": job.max_restarts > 0,
-            "--watch": bool(declared.get(job, "watch")),
-        }
-        why = next((f"without {option}" for option, is_given in runs_again.items() if is_given), "")
-    if why:
+    if not job.module and name not in STDIN and _is_pipe(os.path.join(job.chdir, name)):
         raise LaunchError(
             f"{name}: is a pipe, which serves one rank, once: save the program to a file, or run "
-            f"it {why}"
+            f"it {cure}"
         )
 
 

@@ -5,7 +5,6 @@ import sys
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from mcjax_launch import features
 from mcjax_launch.job.hosts import Host
 from mcjax_launch.job.job import WITHOUT_JAX, Job, is_python
 from mcjax_launch.machine import interpreter
@@ -45,7 +44,7 @@ def find(
         if is_python(options.program, options.module):
             return _choose_default(environ)
         return RanksPython(sys.executable)  # only for the agents of other hosts
-    if not here or declared.find_used(features.FIRST_STEP, options):  # which may make it
+    if not here or declared.find_first(options):  # which may make it
         return RanksPython(options.python)
     elsewhere = not all(host.is_local for host in hosts)
     return _find_named(options.python, environ, elsewhere=elsewhere)
@@ -55,7 +54,7 @@ def describe(job: Job, hosts: Sequence[Host]) -> str:
     """Return a line for -v: the ranks' Python, and the reason for this choice."""
     origin = f" ({job.python_origin})" if job.python_origin else ""
     text = f"the ranks' Python: {job.python}{origin}"
-    if declared.find_used(features.FIRST_STEP, job) and not job.python_given:
+    if declared.find_first(job) and not job.python_given:
         return f"{text}, unless --setup chooses another"
     elsewhere = not job.python_given and not all(host.is_local for host in hosts)
     return f"{text}; python3 on hosts that do not have it" if elsewhere else text

@@ -7,15 +7,12 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Mapping, Sequence
-from importlib import import_module
 from typing import TYPE_CHECKING
 
-from mcjax_launch import features
 from mcjax_launch.job import placeholders
 from mcjax_launch.job.hosts import LOCAL, Host
 from mcjax_launch.job.job import Job
 from mcjax_launch.job.plan import count_ranks_by_host
-from mcjax_launch.journal import optional
 from mcjax_launch.journal.events import NO_EVENTS, Events
 from mcjax_launch.launcher.entry import run as run_job
 from mcjax_launch.options import features as declared
@@ -53,8 +50,7 @@ def prepare(options: Options, environ: Mapping[str, str], say: Say) -> tuple[Job
     explain = say if options.verbose else None
     found = find_hosts(options, environ)
     sizes: tuple[int, ...] = ()
-    if lone := declared.find_used(features.ALONE, options):
-        lone = import_module(f"{lone.__package__}.choice")
+    if lone := declared.find_choice(options):
         sizes, found = lone.compute_sizes(options, found), (Host(name=LOCAL, slots=MOST_RANKS),)
     here = this_machine.collect_facts(options, found, environ, say)
     job = make_job(options, found, here, sizes)
@@ -66,11 +62,7 @@ def prepare(options: Options, environ: Mapping[str, str], say: Say) -> tuple[Job
     ):
         say(line)
     check_pipe(job)
-    if (
-        this_machine.runs_here(found)
-        and not job.sync
-        and not declared.find_used(features.FIRST_STEP, job)
-    ):
+    if this_machine.runs_here(found) and not job.sync and not declared.find_first(job):
         check_program(job, found)
     job = _with_arguments(job, say)
     if explain is not None and job.is_python:
@@ -96,8 +88,6 @@ def _with_arguments(job: Job, say: Say) -> Job:
 
 def _check_files(options: Options) -> None:
     """Refuse output files and folders of options that cannot be written."""
-    if options.report is not None:
-        optional.load_for("--report", "report.files").check_report(options.report)
     if options.log_dir is not None:
         from mcjax_launch.console.log_files import check_folder
 
@@ -130,7 +120,6 @@ def run(
         LaunchError: the job could not be started.
 
     """
-    if job.report is not None:
-        files = optional.load("report.files")
-        journal.add_reader(files.ReportWriter(job.report, job, words(), say, job.quiet))
+    for reader in declared.make_readers(job, words, say, events.has_client):
+        journal.add_reader(reader)
     return run_job(job, hosts, journal, events=events, front=front)

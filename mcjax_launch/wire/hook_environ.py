@@ -4,7 +4,7 @@ from __future__ import annotations
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping
 
 #: The agent's unix socket.
 SOCKET = "MCJAX_HOOK_SOCKET"
@@ -38,15 +38,24 @@ RUN_INSTEAD = "MCJAX_HOOK_INSTEAD"
 SAFE_PATH = "PYTHONSAFEPATH"
 OUR_SAFE_PATH = "mcjax-launch"
 
-_OF_FEATURE = "MCJAX_HOOK_FOR_"
+#: Beginning of the variable that enables a feature's hook; its value is the request.
+ALL = "MCJAX_HOOK_FOR_"
+#: Beginning of a variable with a feature's request that child processes do not get.
+OWN = "MCJAX_HOOK_OWN_"
 
 
 def get_feature_variable(feature: str) -> str:
-    """Return the name of the variable that enables a feature's hook; its value is the request."""
-    return _OF_FEATURE + feature.upper()
+    """Return the name of the variable that enables a feature's hook, also in child processes."""
+    return ALL + feature.upper()
+
+
+def get_request(feature: str, environ: Mapping[str, str]) -> str:
+    """Return what the launcher requests of a feature's hook; "" for nothing in particular."""
+    own = environ.get(OWN + feature.upper(), "")
+    return own or environ.get(get_feature_variable(feature), "")
 
 
 def list_requested_features(environ: Iterable[str]) -> list[str]:
     """Return the features whose variable (see `get_feature_variable`) is in `environ`, sorted."""
-    names = (name for name in environ if name.startswith(_OF_FEATURE))
-    return sorted(name[len(_OF_FEATURE) :].lower() for name in names)
+    names = (name for name in environ if name.startswith(ALL))
+    return sorted(name[len(ALL) :].lower() for name in names)

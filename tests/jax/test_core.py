@@ -1,4 +1,4 @@
-"""The core of the package: what runs without the folders that only read the journal."""
+"""The core of the package: what runs without the folders that can be deleted."""
 
 import shutil
 import signal
@@ -13,7 +13,8 @@ from remote import FAKE_SSH
 import mcjax_launch
 from mcjax_launch.options import features
 
-OPTIONAL = ("explain", "python", "report")
+FOLDER = Path(mcjax_launch.__file__).parent / "features"
+FEATURES = sorted(path.parent.name for path in FOLDER.glob("*/__init__.py"))
 TOY = PROGRAMS / "toy.py"
 ONCE = """
 import os, jax
@@ -30,16 +31,19 @@ class Start(Protocol):
     def __call__(self, *args: object) -> Running: ...
 
 
+def copy_without(*names: str, to: Path) -> Path:
+    """A copy of the package without these features."""
+    package, copy = Path(mcjax_launch.__file__).parent, to / "mcjax_launch"
+    shutil.copytree(package, copy, ignore=shutil.ignore_patterns("__pycache__"))
+    for name in names:
+        shutil.rmtree(copy / "features" / name)
+    return copy
+
+
 @pytest.fixture
 def start(jobs: Jobs, tmp_path: Path) -> Start:
-    package = Path(mcjax_launch.__file__).parent
-    ignored = shutil.ignore_patterns(*OPTIONAL, "__pycache__")
-    # Only those at the top: the hook and features may have folders of these names.
-    copy = tmp_path / "core" / "mcjax_launch"
-    shutil.copytree(
-        package, copy, ignore=lambda at, names: ignored(at, names) if Path(at) == package else set()
-    )
-    assert not any((copy / name).exists() for name in OPTIONAL)
+    copy = copy_without(*FEATURES, to=tmp_path / "core")
+    shutil.rmtree(copy / "python")
     return lambda *args: jobs.start(*args, cwd=copy.parent)
 
 
@@ -81,35 +85,6 @@ def test_job_is_restarted(start: Start, tmp_path: Path) -> None:
     assert ended.status == 0
     assert "rank 1 failed: ValueError: at first" in ended.stderr
     assert ended.stdout.count("well") >= 2
-
-
-def test_option_of_a_missing_folder_is_refused(start: Start) -> None:
-    ended = end(start("-n", 1, "--report=r.json", "true"))
-    assert ended.status == 2
-    assert "this copy of mcjax-launch lacks its folder" in ended.stderr
-
-
-FOLDER = Path(mcjax_launch.__file__).parent / "features"
-FEATURES = sorted(path.parent.name for path in FOLDER.glob("*/__init__.py"))
-
-
-def copy_without(*names: str, to: Path) -> Path:
-    """A copy of the package without these features."""
-    package, copy = Path(mcjax_launch.__file__).parent, to / "mcjax_launch"
-    shutil.copytree(package, copy, ignore=shutil.ignore_patterns("__pycache__"))
-    for name in names:
-        shutil.rmtree(copy / "features" / name)
-    return copy
-
-
-def test_jobs_run_without_any_feature(jobs: Jobs, tmp_path: Path) -> None:
-    copy_without(*FEATURES, to=tmp_path)
-    ended = jobs.start("-n", 2, "-d", 2, TOY, cwd=tmp_path).finish()
-    assert (ended.status, ended.stdout.count(" of 2: sum ")) == (0, 2)
-    ended = jobs.start("-n", 3, PROGRAMS / "fail.py", "raise", cwd=tmp_path).finish()
-    assert (ended.status, "rank 1 failed: ValueError: bad batch\n" in ended.stderr) == (1, True)
-    ended = jobs.start("--hosts", "a,b", "--via", FAKE_SSH, "-d", 2, TOY, cwd=tmp_path).finish()
-    assert (ended.status, "[1 b] " in ended.stdout) == (0, True)
 
 
 @pytest.mark.parametrize("name", FEATURES)

@@ -15,7 +15,7 @@ from browser import CHROMIUM
 from jobs import PROGRAMS, Jobs
 from records import record_of, stalled, succeeded
 
-from mcjax_launch.report import files as write_report
+from mcjax_launch.features.report import report_file as write_report
 
 pytestmark = [
     pytest.mark.browser,

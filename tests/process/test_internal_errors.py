@@ -92,7 +92,7 @@ def test_disk_error_is_no_internal_error(jobs: Jobs, tmp_path: Path, where: str,
 
 @pytest.mark.parametrize("verbose", [True, False])
 def test_bug_in_a_hint_loses_only_the_hint(jobs: Jobs, tmp_path: Path, verbose: bool) -> None:
-    module, old = "explain/hints.py", "    error = find_known_error(text)\n"
+    module, old = "features/explain/hints.py", "    error = find_known_error(text)\n"
     launcher = with_bug(tmp_path, old, "    raise RuntimeError('boom')\n", module)
     options = ["-v"] if verbose else []
     ended = jobs.run(*options, "bash", "-c", "echo Out of memory >&2; exit 3", launcher=launcher)

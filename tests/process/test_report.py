@@ -13,8 +13,8 @@ from records import JOB, read
 
 from mcjax_launch import __version__
 from mcjax_launch.errors import LaunchError
+from mcjax_launch.features.report import report_file
 from mcjax_launch.journal.attempt import JobOutcome
-from mcjax_launch.report import files
 
 BURN = """
 import time
@@ -190,7 +190,7 @@ def test_old_report_is_replaced_whole(jobs: Jobs, tmp_path: Path) -> None:
 def test_an_internal_error_is_recorded(tmp_path: Path) -> None:
     path = tmp_path / "run.json"
     said: list[str] = []
-    writer = files.ReportWriter(str(path), JOB, [], said.append, quiet=False)
+    writer = report_file.ReportWriter(str(path), JOB, [], said.append, quiet=False)
     writer.on_job_outcome(JobOutcome(125, "internal error: ZeroDivisionError()"), time.monotonic())
     found = read(path)
     assert (found["exit_status"], found["attempts"]) == (125, [])
@@ -208,6 +208,6 @@ def test_temporary_report_file_is_always_new(
     for name in (f".run.json.{os.getpid()}.new", ".mcjax-report-000000000000.new"):
         os.link(victim, tmp_path / name)
     with pytest.raises(LaunchError, match=r"run.json: cannot be written: File exists"):
-        files.check_report(str(tmp_path / "run.json"))
+        report_file.check_report(str(tmp_path / "run.json"))
     assert victim.read_text() == "mine"
     assert len(list(tmp_path.iterdir())) == 3

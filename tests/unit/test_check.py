@@ -7,8 +7,9 @@ from typing import Any
 
 import pytest
 
-from mcjax_launch.check import probe, run
-from mcjax_launch.check.judgement import (
+from mcjax_launch.errors import HostsFailed
+from mcjax_launch.features.check import probe, run
+from mcjax_launch.features.check.judgement import (
     Judgement,
     format_lines,
     judge_folders,
@@ -18,8 +19,7 @@ from mcjax_launch.check.judgement import (
     judge_sum,
     merge_findings,
 )
-from mcjax_launch.check.run import make_check_job, merge_by_host, parse_output
-from mcjax_launch.errors import HostsFailed
+from mcjax_launch.features.check.run import make_check_job, merge_by_host, parse_output
 from mcjax_launch.job.hosts import Host
 from mcjax_launch.job.job import Job
 
@@ -245,7 +245,7 @@ def test_a_cure_shared_by_several_findings_is_printed_once() -> None:
 
 def test_every_topic_is_documented() -> None:
     root = Path(__file__).parents[2]
-    sources = (root / "mcjax_launch/check").glob("*.py")
+    sources = (root / "mcjax_launch/features/check").glob("*.py")
     named = r'(?:Judgement|each|alike)\("([a-z ]+)"'
     topics = {topic for path in sources for topic in re.findall(named, path.read_text())}
     documented = set(re.findall("`([a-z ]+)`", (root / "docs/hosts.md").read_text()))

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 from jobs import shell_script
 
+from mcjax_launch.features.report import checkout
+from mcjax_launch.features.report.checkout import find_checkout
 from mcjax_launch.job.job import Job
-from mcjax_launch.report import checkout
-from mcjax_launch.report.checkout import find_checkout
 
 pytestmark = pytest.mark.skipif(shutil.which("git") is None, reason="needs git")
 

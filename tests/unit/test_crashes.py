@@ -6,8 +6,8 @@ import pytest
 from histories import ABORTED, end
 from records import failure
 
-from mcjax_launch.explain.jax_messages.crashes import find_crash_words
-from mcjax_launch.explain.snapshots import find_crash_frame
+from mcjax_launch.features.explain.jax_messages.crashes import find_crash_words
+from mcjax_launch.features.explain.snapshots import find_crash_frame
 from mcjax_launch.journal.headline import extract_headline
 from mcjax_launch.journal.words import describe_rank_end, describe_rank_failure
 

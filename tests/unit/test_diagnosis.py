@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 from records import end_of, failure, say
 
-from mcjax_launch.explain.hints import find_failure_hints
-from mcjax_launch.explain.jax_messages.known_errors import KnownError, advise_on_variable
+from mcjax_launch.features.explain.hints import find_failure_hints
+from mcjax_launch.features.explain.jax_messages.known_errors import KnownError, advise_on_variable
 from mcjax_launch.job.job import Job
 from mcjax_launch.journal.facts import ProgramsCounted
 from mcjax_launch.journal.rank_run import Membership, RankRun

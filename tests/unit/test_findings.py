@@ -13,10 +13,10 @@ import pytest
 from records import end_of, failure
 from told import Event, Launched, Told, call, calls, ends, fails, join, launch, said
 
-from mcjax_launch.explain import rules
-from mcjax_launch.explain.jax_messages.lost_peer import find_missing_key
-from mcjax_launch.explain.rules import RULES, Rule
-from mcjax_launch.explain.view import Moment, View
+from mcjax_launch.features.explain import rules
+from mcjax_launch.features.explain.jax_messages.lost_peer import find_missing_key
+from mcjax_launch.features.explain.rules import RULES, Rule
+from mcjax_launch.features.explain.view import Moment, View
 from mcjax_launch.journal.facts import Finding
 from mcjax_launch.journal.rank_run import DevicesAsked, Verdict
 from mcjax_launch.journal.sequences import ProgramName, ProgramSequences

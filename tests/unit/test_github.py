@@ -9,11 +9,11 @@ import pytest
 from github_log import Command
 from records import attempt_of, end_of, failure, run_of, say
 
+from mcjax_launch.features.report.github import Annotations, format_annotation, format_command
 from mcjax_launch.journal.attempt import Attempt, JobOutcome
 from mcjax_launch.journal.state import RunState
 from mcjax_launch.journal.stop_reasons import StopReason
 from mcjax_launch.journal.summary import summarize, summarize_failed_start
-from mcjax_launch.report.github import Annotations, format_annotation, format_command
 
 GLOO = "[Gloo] Rank 0 is connected to 1 peer ranks. Expected number of connected peer ranks is : 1"
 
@@ -81,7 +81,7 @@ def test_a_long_message_is_cut(tmp_path: Path) -> None:
 
 def over(*attempts: Attempt) -> list[tuple[str, str]]:
     lines: list[str] = []
-    annotations = Annotations(lines.append, os.getcwd())
+    annotations = Annotations(os.getcwd(), lines.append)
     for each in attempts:
         annotations.on_attempt(each, 0.0)
     annotations.on_job_outcome(JobOutcome(attempts[-1].summary.status, ""), 0.0)

@@ -8,8 +8,8 @@ from records import run_of
 from mcjax_launch.agent.gpu_users import attribute_gpus
 from mcjax_launch.agent.system import system
 from mcjax_launch.agent.system.unix import HostProcess
-from mcjax_launch.explain.rules import memory_taken
-from mcjax_launch.explain.view import View
+from mcjax_launch.features.explain.rules import memory_taken
+from mcjax_launch.features.explain.view import View
 from mcjax_launch.journal.facts import MemoryExhausted
 from mcjax_launch.journal.gpu_use import describe_gpus
 from mcjax_launch.journal.summary import summarize

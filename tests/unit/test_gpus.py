@@ -7,8 +7,8 @@ import pytest
 from records import run_of
 
 from mcjax_launch.errors import LaunchError
-from mcjax_launch.explain.rules import shared_gpus
-from mcjax_launch.explain.view import View
+from mcjax_launch.features.explain.rules import shared_gpus
+from mcjax_launch.features.explain.view import View
 from mcjax_launch.job.devices import GpuShares, describe_gpus, share_out
 from mcjax_launch.job.hosts import Host
 from mcjax_launch.job.job import Job

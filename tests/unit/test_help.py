@@ -186,7 +186,7 @@ def test_short_and_full_help_name_known_options_only(
     )
     assert main(["-h"]) == 0
     out, err = capfd.readouterr()
-    assert (len(out.splitlines()), max(map(len, out.splitlines())) <= 80, err) == (15, True, "")
+    assert (len(out.splitlines()), max(map(len, out.splitlines())) <= 80, err) == (16, True, "")
     known = {name for option in click_options() for name in option.opts}
     assert set(re.findall(r"(?<![\w-])--?[a-z][\w-]*", out)) <= known
 

@@ -20,12 +20,11 @@ FLOORS = (
     ("journal",),
     ("console",),
     ("launcher",),
-    ("request", "features.*", "check"),
+    ("request",),
     ("cli",),
     ("__main__",),
-    # The core ends here: the rooms above are loaded by name, if they are there (journal/optional.py).
-    ("explain",),
-    ("report",),
+    # The core ends here: the rooms above are loaded by name, if they are there.
+    ("features.*",),
     ("python",),
     ("features.*.client",),
     ("features.notebook", "features.pytest"),  # for Python programs alone
@@ -45,14 +44,12 @@ STREAMED = {
 # but for the first lines, which may become this machine's agent.
 BECOMES = {
     "__main__": {"agent"},
-    "request": {"features.preload"},
     "features": {"job"},
-    "features.watch": {"request"},  # each run is prepared anew
 }
 FOREIGN = {
     "agent": {"psutil"},
     "cli": {"click"},
-    "check": {"jax", "numpy"},  # its program runs in ranks
+    "features.check": {"click", "jax", "numpy"},  # its program runs in ranks
     "features.notebook": {"IPython", "click"},
     "features.pytest": {"_pytest", "coverage", "jax", "pytest"},
     "features.session": {"cloudpickle"},
@@ -219,8 +216,6 @@ def test_the_core_names_no_feature() -> None:
 
 # In another room than the only module that imports it, and why.
 ALONE = {
-    "explain/causes.py": "the summary loads it by name",
-    "check/run.py": "the check, without its options and its lines",
     "hook/cells.py": "of cells, as shown.py beside it",
     "hook/partial_call.py": "of JAX's programs, as spmd_program.py beside it",
     "transport/staged_paths.py": "undoes what the staging beside it does",
@@ -250,10 +245,10 @@ PLANTED = {
     "upwards": ("schedulers/slurm.py", "from mcjax_launch.cli import command", True),
     "upwards, relative": ("journal/state.py", "from ..launcher import launcher", True),
     "on one floor": ("features/watch/saves.py", "import mcjax_launch.features.detached.jobs", True),
-    "of explanations, by the core": ("launcher/launcher.py", "from mcjax_launch.explain import rules", True),
-    "of the report, by the core": ("request/ready.py", "from mcjax_launch.report import files", True),
+    "of explanations, by the core": ("launcher/launcher.py", "from mcjax_launch.features.explain import rules", True),
+    "of the report, by the core": ("request/ready.py", "from mcjax_launch.features.report import files", True),
     "of the API, by the core": ("cli/command.py", "import mcjax_launch.python.job", True),
-    "of the core, by explanations": ("explain/rules.py", "import mcjax_launch.transport.pool", False),
+    "of the core, by explanations": ("features/explain/rules.py", "import mcjax_launch.transport.pool", False),
     "of what is streamed": ("launcher/launcher.py", "import mcjax_launch.agent.main", True),
     "of the hook, by what becomes the agent": ("__main__.py", "import mcjax_launch.hook.exits", True),
     "out of what is streamed": ("agent/main.py", "from ...job import hosts", True),
@@ -267,7 +262,7 @@ PLANTED = {
     "of the agent, by a feature's launcher": ("features/debugging/launcher.py", "from mcjax_launch.agent import agent", True),
     "of a feature's messages, by its client": ("features/session/client/run.py", "from mcjax_launch.features.session import messages", False),
     "of the API, by a feature": ("features/session/launcher.py", "from mcjax_launch.python import job", True),
-    "of a third party": ("report/record.py", "import numpy.linalg", True),
+    "of a third party": ("features/report/run_record.py", "import numpy.linalg", True),
     "of click elsewhere": ("job/plan.py", "import click", True),
     "of click": ("cli/command.py", "import click", False),
     "downwards": ("cli/command.py", "import mcjax_launch.job.plan", False),

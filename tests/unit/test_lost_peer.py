@@ -5,7 +5,7 @@ import signal
 import pytest
 from told import Event, Launched, Told, ends, fails, join, said
 
-from mcjax_launch.explain.jax_messages.lost_peer import (
+from mcjax_launch.features.explain.jax_messages.lost_peer import (
     is_of_lost_peer,
     says_ended_by_jax,
     says_timed_out,

@@ -10,14 +10,14 @@ from records import failure
 
 from mcjax_launch.console.pieces import Fragment, Lines, Piece, Stream, make_lines
 from mcjax_launch.console.unfinished import MOMENT_S, UnfinishedLines
-from mcjax_launch.explain.jax_messages import noise as lines_of
-from mcjax_launch.explain.jax_messages.noise import (
+from mcjax_launch.features.explain.jax_messages import noise as lines_of
+from mcjax_launch.features.explain.jax_messages.noise import (
     NeverShown,
     is_term,
     tells_of_loss,
     without_noise,
 )
-from mcjax_launch.explain.noise_filter import HOLD_S, MOST_HELD, REST_S, NoiseFilter
+from mcjax_launch.features.explain.noise_filter import HOLD_S, MOST_HELD, REST_S, NoiseFilter
 from mcjax_launch.journal.rank_run import Verdict
 from mcjax_launch.wire import frames
 

@@ -203,7 +203,10 @@ AFTER_PROGRAM = {
 
 
 def test_options_after_the_program_are_warned_of() -> None:
-    said = {words: find_warnings(*read(*words.split()), {}) for words in AFTER_PROGRAM}
+    said = {
+        words: find_warnings(*read(*words.split()), {}, is_elsewhere=False)
+        for words in AFTER_PROGRAM
+    }
     assert {words: "; ".join(lines) for words, lines in said.items()} == AFTER_PROGRAM
 
 
@@ -247,7 +250,9 @@ def test_options_after_a_program_without_arguments_are_warned_of(text: str, tmp_
     line = f"-d 2: passed on to {path}; options of mcjax-launch go before PROGRAM: "
     line += f"mcjax-launch -n 2 --report 'a b.json' -d 2 {path} ..."
     when = READS[text]
-    assert [*find_warnings(*found, {})] == ([line] if when == "at the start" else [])
+    assert [*find_warnings(*found, {}, is_elsewhere=False)] == (
+        [line] if when == "at the start" else []
+    )
     early, refused = JobOutcome(1, "", failed_early=True), JobOutcome(2, "")
     assert [*find_misplaced_options(*found, early)] == [f"hint: {line}"] * (
         when == "once it has failed"

@@ -8,9 +8,9 @@ import pytest
 from fakes import Clock
 from records import run_of, say
 
-from mcjax_launch.explain import explanations
-from mcjax_launch.explain.explanations import Explanations
-from mcjax_launch.explain.picture import find_place, make_picture
+from mcjax_launch.features.explain import explanations
+from mcjax_launch.features.explain.explanations import Explanations
+from mcjax_launch.features.explain.picture import find_place, make_picture
 from mcjax_launch.journal.facts import AwaitsCompilation, CallsChanged, Finding, RanksLost, Stack
 from mcjax_launch.journal.programs import RanProgram
 from mcjax_launch.journal.sequences import MeshSequence, ProgramSequences

@@ -18,6 +18,7 @@ from mcjax_launch.cli import project
 from mcjax_launch.cli.command import command, main
 from mcjax_launch.cli.origins import describe_origins, rewrite_words
 from mcjax_launch.errors import LaunchError
+from mcjax_launch.features.report.options import ReportOptions
 from mcjax_launch.options.options import Options
 
 Write = Callable[..., Path]
@@ -243,15 +244,15 @@ def test_commands_of_the_file_are_named_even_if_quiet(
     """A cloned repository's file decides what runs; what the user has typed is not named."""
     table("setup = 'uv sync'\nhosts = ['localhost']\nwrap = 'nice'\nmax-restarts = 3")
     assert main(["-q", "--dry-run", "--wrap", "time", "true"]) == 0
-    expected = "mcjax-launch: pyproject.toml sets --setup 'uv sync' --hosts localhost\n"
+    expected = "mcjax-launch: pyproject.toml sets --hosts localhost --setup 'uv sync'\n"
     assert capfd.readouterr().err == expected
 
 
 def test_check_does_not_overwrite_the_projects_report(table: Write) -> None:
     table("report = 'run.html'\nmax-restarts = 3")
-    assert read("--check")[0].report is None
-    assert read("--check", "--report", "c.json")[0].report == "c.json"
-    assert read("true")[0].report == "run.html"
+    assert ReportOptions.of(read("--check")[0]).report is None
+    assert ReportOptions.of(read("--check", "--report", "c.json")[0]).report == "c.json"
+    assert ReportOptions.of(read("true")[0]).report == "run.html"
 
 
 def test_scheduler_replaces_the_projects_hosts(

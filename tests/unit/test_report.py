@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from records import KILL, TERM, attempt_of, end_of, failure, rank_run, record_of, run_of, say
 
+from mcjax_launch.features.report import report_file, run_record
 from mcjax_launch.journal.ending import Completed
 from mcjax_launch.journal.facts import Planned
 from mcjax_launch.journal.rank_run import RankRun, Sample
@@ -17,7 +18,6 @@ from mcjax_launch.journal.state import RunState
 from mcjax_launch.journal.stop_reasons import StopReason
 from mcjax_launch.journal.summary import Summary, summarize
 from mcjax_launch.options.option import without_values
-from mcjax_launch.report import files, record
 from mcjax_launch.wire.frames import Data
 from mcjax_launch.wire.hook_messages import Compiling, Failed, ImportedJax, Joined, Joining
 from mcjax_launch.wire.messages import RankUsage, Started, Usage
@@ -63,7 +63,7 @@ ENDS: dict[str, tuple[RankRun, str, str, int | None, str | None]] = {
 def test_record_holds_the_end_of_a_rank(name: str) -> None:
     run, outcome, words, status, by = ENDS[name]
     attempt = attempt_of(RunState(ranks={0: run}), Summary(Completed(1)))
-    (rank,) = record.make_attempt_record(attempt, 0)["ranks"]
+    (rank,) = run_record.make_attempt_record(attempt, 0)["ranks"]
     assert (rank["outcome"], rank["words"]) == (outcome, words)
     assert (rank["exit_status"], rank["signal"]) == (status, by)
 
@@ -84,7 +84,9 @@ def test_record_holds_times_and_usage_of_a_rank() -> None:
     state.on_exited(end_of(0, -KILL, (TERM, KILL), 1.75, 1024), 108.0)
     lines = ("rank 0 failed: ValueError: x", "more")
     summary = Summary(summarize(state).ending, lines, final=False)
-    found = record.make_attempt_record(attempt_of(state, summary, restart=2, seconds=3.1), 100.0)
+    found = run_record.make_attempt_record(
+        attempt_of(state, summary, restart=2, seconds=3.1), 100.0
+    )
     (rank,) = found.pop("ranks")
     assert found == {
         "restart": 2,
@@ -162,7 +164,7 @@ def test_the_cause_is_what_came_first() -> None:
     state.on_started(Started(0, 1), 0.1)
     state.on_stop_reason(StopReason("stopped by SIGINT", 130), 2.0)
     state.on_exited(end_of(0, 5, (2,), 0.0, 0), 2.5)
-    cause = record.make_attempt_record(attempt_of(state), 0)["cause"]
+    cause = run_record.make_attempt_record(attempt_of(state), 0)["cause"]
     assert (cause["kind"], cause["rank"], cause["at_s"]) == ("stop", None, 2.0)
 
 
@@ -181,17 +183,17 @@ LINES: dict[str, tuple[str, list[str]]] = {
 @pytest.mark.parametrize("name", LINES)
 def test_last_lines_are_kept(name: str) -> None:
     text, expected = LINES[name]
-    assert record.select_last_lines(text, 10_000) == expected
+    assert run_record.select_last_lines(text, 10_000) == expected
 
 
 def test_samples_are_thinned_but_not_their_peaks() -> None:
     samples = [Sample(at, at / 2, 9999 if at == 333 else 10) for at in range(512)]
-    kept = record.thin_samples(samples, 40)
+    kept = run_record.thin_samples(samples, 40)
     assert len(kept) == 40
     assert max(sample.rss_kib for sample in kept) == 9999
     assert kept == sorted(kept, key=lambda sample: sample.at)
     assert kept[-1] == samples[-1]
-    assert record.thin_samples(samples[:40], 40) == samples[:40]
+    assert run_record.thin_samples(samples[:40], 40) == samples[:40]
 
 
 def test_values_of_variables_are_left_out() -> None:
@@ -209,7 +211,7 @@ def test_a_record_of_many_attempts_stays_small() -> None:
     attempts = []
     for _ in range(30):
         attempts += record_of(2)["attempts"]
-        record.lighten(attempts)
+        run_record.lighten(attempts)
     kept = [attempt["complete"] for attempt in attempts]
     assert kept == [True] + [False] * 22 + [True] * 7
     assert attempts[5]["ranks"][1]["samples"] == []
@@ -218,7 +220,7 @@ def test_a_record_of_many_attempts_stays_small() -> None:
 
 def test_record_cannot_end_its_script_element() -> None:
     text = json.dumps({"a": "</script><!--\u2028é"})
-    page = files.make_page(text)
+    page = report_file.make_page(text)
     held = re.search(r'<script type="application/json" id="record">(.*?)</script>', page)
     assert held is not None
     assert json.loads(held[1]) == json.loads(text)
@@ -227,7 +229,7 @@ def test_record_cannot_end_its_script_element() -> None:
 
 
 def test_the_page_runs_its_own_script_alone() -> None:
-    text = files.make_page(json.dumps(record_of(2)))
+    text = report_file.make_page(json.dumps(record_of(2)))
     policy = re.search(r'Security-Policy"\s+content="([^"]*)"', text)
     assert policy is not None
     for element, source in (("style", "style-src"), ("script", "script-src")):
@@ -239,7 +241,7 @@ def test_the_page_runs_its_own_script_alone() -> None:
 
 
 def test_page_loads_no_other_resource() -> None:
-    text = files.make_page(json.dumps(record_of(2)))
+    text = report_file.make_page(json.dumps(record_of(2)))
     assert "default-src 'none'" in text  # so that it could not if it wanted
     assert not re.findall(r"https?://", text)
     assert re.findall(r"""(?:src|href)=["']?([^"'>\s]*)""", text) == ["data:,"]

@@ -6,7 +6,7 @@ import pytest
 from histories import HISTORIES, KILL, RESET, TERM, end
 from records import end_of, failure, rank_run
 
-from mcjax_launch.explain.causes import quote_last_lines
+from mcjax_launch.features.explain.causes import quote_last_lines
 from mcjax_launch.journal.ending import find_first_failure
 from mcjax_launch.journal.state import RunState
 from mcjax_launch.journal.stop_reasons import StopReason

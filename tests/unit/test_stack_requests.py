@@ -3,7 +3,7 @@
 import pytest
 from fakes import Clock, Connection
 
-from mcjax_launch.explain.snapshots import format_stacks
+from mcjax_launch.features.explain.snapshots import format_stacks
 from mcjax_launch.journal.facts import Stack
 from mcjax_launch.launcher import stack_requests
 from mcjax_launch.launcher.stack_requests import StackRequests

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from mcjax_launch.agent.stacks import with_source
-from mcjax_launch.explain.snapshots import format_stacks, parse_threads
+from mcjax_launch.features.explain.snapshots import format_stacks, parse_threads
 from mcjax_launch.journal.facts import Stack
 
 SITE = "/opt/venv/lib/python3.11/site-packages"

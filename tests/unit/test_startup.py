@@ -308,7 +308,7 @@ def test_simultaneous_failures_are_reported_together(start_on: Make) -> None:
 
 
 def test_check_waits_for_every_host_before_it_names_those_that_fail(start_on: Make) -> None:
-    start = start_on("a", "b", "c", "d", check=True)
+    start = start_on("a", "b", "c", "d", awaits_failures=True)
     start.fail("d")
     for number in range(3):
         start.says(number, HELLO)

@@ -2,9 +2,9 @@
 
 from pathlib import Path
 
+from mcjax_launch.features.report.termination import TerminationMessage, select_fitting_lines
 from mcjax_launch.journal.attempt import Attempt, JobOutcome
 from mcjax_launch.journal.summary import Summary
-from mcjax_launch.report.termination import TerminationMessage, select_fitting_lines
 
 
 def after(place: Path, status: int, *summaries: tuple[str, ...]) -> str:

@@ -9,7 +9,7 @@ from histories import GLOO, HISTORIES, REPORTS, STREAMS, end
 from records import rank_run
 
 from mcjax_launch.console.pieces import Piece, Stream, make_lines
-from mcjax_launch.explain.noise_filter import NoiseFilter
+from mcjax_launch.features.explain.noise_filter import NoiseFilter
 from mcjax_launch.journal.rank_run import RankRun, Verdict
 from mcjax_launch.journal.state import RunState
 from mcjax_launch.journal.summary import summarize

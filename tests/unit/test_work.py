@@ -25,9 +25,9 @@ from mcjax_launch.console.pieces import Lines, Piece, Stream, make_lines
 from mcjax_launch.console.renderers import Live, Plain
 from mcjax_launch.console.unfinished import UnfinishedLines
 from mcjax_launch.errors import LaunchError
-from mcjax_launch.explain.jax_messages import known_errors, lost_peer, noise, tracebacks
-from mcjax_launch.explain.noise_filter import NoiseFilter
-from mcjax_launch.explain.snapshots import format_stacks
+from mcjax_launch.features.explain.jax_messages import known_errors, lost_peer, noise, tracebacks
+from mcjax_launch.features.explain.noise_filter import NoiseFilter
+from mcjax_launch.features.explain.snapshots import format_stacks
 from mcjax_launch.features.preload.agent.import_server import Importer
 from mcjax_launch.features.recorder import program_code
 from mcjax_launch.hook import spmd_program

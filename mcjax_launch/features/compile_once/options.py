@@ -64,3 +64,6 @@ def complete(job: Job, where: Where) -> Job:
     folder, size = split_cache(given)
     folder = os.path.abspath(os.path.expanduser(folder))
     return job.copy_with(compile_cache=folder, compile_cache_bytes=size)
+
+
+REMINDER = "--compile-cache keeps compiled programs"

@@ -38,6 +38,7 @@ _ELSEWHERE = f"a debugger on another host cannot have your terminal; start the j
 class Debugging(LauncherPart, DebuggerDisplay):
     """Part that lends the user's terminal to the debuggers of ranks, one at a time."""
 
+    is_for_ranks_alone = True
     # Once per process, not again in later attempts or in later jobs of a test session.
     _has_said_limits = False
 

@@ -33,8 +33,13 @@ class DebuggerOptions(
 
 
 def is_used(job: Job) -> bool:
-    """Return whether exceptions open a debugger; `breakpoint()` may in any job."""
+    """Return whether exceptions open a debugger."""
     return bool(DebuggerOptions.of(job).pdb)
+
+
+def is_in_ranks(job: Job) -> bool:
+    """Return whether debuggers are patched: `breakpoint()` may open one in any job."""
+    return job.hook
 
 
 def complete(job: Job, where: Where) -> Job:
@@ -43,3 +48,6 @@ def complete(job: Job, where: Where) -> Job:
     if given and not job.dry_run and not os.isatty(0):
         raise LaunchError("--pdb needs a terminal: stdin of mcjax-launch is not one")
     return job.copy_with(pdb=job.expand_ranks("--pdb", given))
+
+
+EXAMPLE = "mcjax-launch -n 4 --pdb train.py          # a debugger where a rank fails"

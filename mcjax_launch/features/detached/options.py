@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
 import re
+from collections.abc import Iterator
 from typing import Any
 
 from mcjax_launch.options.kinds import Kind
 from mcjax_launch.options.option import TERMINAL, OptionGroup, declare_flag, declare_option
+from mcjax_launch.transport import early
 
 
 def parse_job(value: Any) -> str:
@@ -21,9 +25,19 @@ def parse_latest_job(value: Any) -> str:
     return "" if value in ("all", "latest") else parse_job(value)
 
 
-JOB = Kind(parse_job, "ID", offers="jobs")
+def list_jobs() -> Iterator[tuple[str, str]]:
+    """Yield the id of each detached job, the latest first, with its state and program."""
+    from mcjax_launch.errors import LaunchError
+    from mcjax_launch.features.detached.jobs import find_all_jobs
+
+    with contextlib.suppress(LaunchError):
+        for job in reversed(find_all_jobs()):
+            yield job.id, f"{job.state}: {' '.join(job.description.program)}"
+
+
+JOB = Kind(parse_job, "ID", offers=list_jobs)
 LATEST_JOB = Kind(
-    parse_latest_job, "[ID]", offers="jobs", follows=lambda word: not word.startswith("-")
+    parse_latest_job, "[ID]", offers=list_jobs, follows=lambda word: not word.startswith("-")
 )
 
 
@@ -92,3 +106,27 @@ def find_action(options: object) -> str:
     """Return the given option that acts on a detached job; "" for none."""
     actions = ("jobs", "stop", "wait", "attach")
     return next((name for name in actions if getattr(options, name) not in (None, False)), "")
+
+
+def acts(options: Any) -> bool:
+    """Return whether the command starts a detached job, is one, or does something with one."""
+    if find_action(options) or early.DETACHED in os.environ:
+        return True
+    return DetachedOptions.of(options).detach and not options.dry_run
+
+
+ADVISED = {
+    "use --jobs: it lists the detached jobs": "ps list ls",
+    "use --attach [ID]: it shows a detached job, and follows it": "follow tail",
+    "use --attach [ID] for a detached job's lines; --log-dir DIR keeps each rank's output": "logs",
+    "use --stop ID: it ends a detached job": "kill cancel",
+    "use --detach: the job needs no terminal then": "background daemon bg",
+}
+COMMANDS = {
+    **dict.fromkeys(("ps", "ls"), "--jobs lists the detached jobs"),
+    **dict.fromkeys(("list", "jobs", "status"), "use --jobs"),
+    **dict.fromkeys(("logs", "attach"), "use --attach [ID]"),
+    **dict.fromkeys(("stop", "kill"), "use --stop ID"),
+    "wait": "use --wait ID",
+}
+REMINDER = "--detach leaves a job to --jobs, --attach, --wait and --stop"

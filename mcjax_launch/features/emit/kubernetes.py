@@ -134,7 +134,7 @@ def build_manifest(submission: Submission) -> str:
 
 def _check_for_pods(submission: Submission) -> None:
     """Refuse options that a launcher in a pod cannot use."""
-    kind, sync, path = submission.emit, submission.sync, submission.report
+    kind, sync, path = submission.emit, submission.sync, declared.get(submission, "report")
     for wrong, why in (
         (declared.get(submission, "stdin"), "pods have no standard input; leave out --stdin"),
         (declared.get(submission, "pdb"), "pods have no terminal; leave out --pdb"),

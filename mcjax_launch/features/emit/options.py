@@ -59,3 +59,31 @@ class BatchOptions(
         **_OF_EMIT,
         help="Scheduler's option to add to a batch script, as in --partition=gpu. Repeatable.",
     )
+
+
+def acts(options: OptionGroup) -> bool:
+    """Return whether the command prints something for a scheduler in place of running a job."""
+    return BatchOptions.of(options).emit is not None
+
+
+def list_irrelevant(options: OptionGroup) -> tuple[str, ...]:
+    """Return the names of options that a scheduler decides on."""
+    return ("hosts", "via") if acts(options) else ()
+
+
+EXAMPLE = "mcjax-launch --emit slurm --num-hosts 2 train.py > job.sh"
+_SBATCH = "it is sbatch's: give it to sbatch or salloc; --emit slurm --engine-option {}"
+_IN_A_SCRIPT = f"{_SBATCH} puts it into a batch script"
+ADVISED = {
+    "use --name NAME, with --emit slurm": "job-name J",
+    f"{_IN_A_SCRIPT.format('{}=VALUE')}; --bind-cores on gives each rank its share of a host's "
+    "cores": "cpus-per-task",
+    _IN_A_SCRIPT.format("--account=VALUE"): "A",
+    _IN_A_SCRIPT.format("--partition=VALUE"): "p",
+    _IN_A_SCRIPT: "exclusive",
+    _IN_A_SCRIPT.format("{}=VALUE"): (
+        "account partition qos gres gpus-per-socket constraint mem mem-per-cpu mem-per-gpu "
+        "licenses reservation exclude array dependency mail-type mail-user comment begin deadline "
+        "switches clusters hint signal threads-per-core cpus-per-gpu"
+    ),
+}

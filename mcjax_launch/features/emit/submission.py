@@ -80,8 +80,6 @@ def make_submission(options: Options, given: Sequence[str]) -> Submission:
 
     """
     own = BatchOptions.of(options)
-    if not options.program:
-        raise LaunchError("--emit: no PROGRAM; add the PROGRAM to run")
     if options.hosts is not None:
         raise LaunchError(
             "--emit: the scheduler chooses the hosts; say how many with --num-hosts instead"

@@ -12,8 +12,9 @@ from mcjax_launch.features.preload.messages import (
 )
 from mcjax_launch.features.preload.options import AUTO, PreloadOptions
 from mcjax_launch.job.plan import Plan, Rank
-from mcjax_launch.journal import facts, optional
+from mcjax_launch.journal import facts
 from mcjax_launch.launcher.part import JobLauncher, LauncherPart
+from mcjax_launch.options import features as declared
 from mcjax_launch.ranks import format_ranks
 from mcjax_launch.transport.connection import AgentConnection
 from mcjax_launch.wire.frames import Raw
@@ -78,7 +79,7 @@ class PreloadNotes(LauncherPart):
         if self.deadline is None or now < self.deadline:
             return
         self.deadline = None
-        imports = optional.load("explain.findings.importing")
+        imports = declared.load("importing")
         for words in imports.describe_imports(self._state, now) if imports else ():
             self._note(f"--preload: still {words}; Ctrl-\\ shows where")
 

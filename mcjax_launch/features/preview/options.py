@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from importlib import import_module
 from typing import TYPE_CHECKING, Any, Literal
 
 from mcjax_launch.options.kinds import ONE_OR_MORE, Kind, parse_size, parse_some_ranks
@@ -79,3 +80,10 @@ class PreviewOptions(OptionGroup, title="Debugging", kw_only=True):
 def is_used(job: Job) -> bool:
     """Return whether some ranks run, each alone."""
     return PreviewOptions.of(job).preview is not None
+
+
+def find_choice(options: Any) -> Any:
+    """Return the module that chooses the ranks of a preview; None without --preview."""
+    if PreviewOptions.of(options).preview is None:
+        return None
+    return import_module("mcjax_launch.features.preview.choice")

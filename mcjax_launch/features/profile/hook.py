@@ -22,7 +22,7 @@ _LENGTH_S = 5.0
 class Profiler(RankPart):
     """Part that records a trace while the program runs."""
 
-    def on_join(self) -> None:
+    def on_join(self, *, is_alone: bool) -> None:
         """Begin a trace after a while; at the program's end write what has been recorded."""
         import atexit
 

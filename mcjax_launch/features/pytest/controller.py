@@ -16,11 +16,11 @@ import pytest
 from _pytest.runner import CallInfo
 from _pytest.skipping import evaluate_xfail_marks, xfailed_key
 
-from mcjax_launch.explain.jax_messages.noise import without_noise
 from mcjax_launch.features.pytest import marks
 from mcjax_launch.features.pytest.in_rank import NotCollected, Ran, TestFailed
 from mcjax_launch.features.pytest.ranks import NotRun, RanksOfShape, read_cache_option
 from mcjax_launch.features.session.client import CallFailed
+from mcjax_launch.options import features as declared
 from mcjax_launch.options.kinds import parse_duration
 from mcjax_launch.python import JobFailed, LaunchError
 
@@ -196,7 +196,9 @@ def get_precedence(ran: Ran) -> int:
 
 def _clean(text: str) -> str:
     """Return output without JAX's lines that have no value for the user."""
-    lines, hidden = without_noise(text.splitlines())
+    if (noise := declared.load("jax_messages.noise")) is None:
+        return text
+    lines, hidden = noise.without_noise(text.splitlines())
     return text if not hidden else "".join(f"{line}\n" for line in lines)
 
 

@@ -21,5 +21,10 @@ class RecorderOptions(OptionGroup, title="Debugging", kw_only=True):
 
 
 def is_used(job: Job) -> bool:
-    """Return whether differences end the job; any job may come to need the record."""
+    """Return whether differences end the job."""
     return RecorderOptions.of(job).verify_spmd
+
+
+def is_in_ranks(job: Job) -> bool:
+    """Return whether ranks record their programs; those that run alone do it in another way."""
+    return job.hook and not job.alone

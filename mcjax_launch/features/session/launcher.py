@@ -18,10 +18,11 @@ from mcjax_launch.features.session.messages import (
     Waiting,
 )
 from mcjax_launch.job.plan import Plan
-from mcjax_launch.journal import optional, stop_reasons
+from mcjax_launch.journal import stop_reasons
 from mcjax_launch.journal.facts import CallsChanged
 from mcjax_launch.launcher.part import JobLauncher, LauncherPart
 from mcjax_launch.machine.loop import READ
+from mcjax_launch.options import features as declared
 from mcjax_launch.transport.connection import AgentConnection
 from mcjax_launch.wire import frames
 from mcjax_launch.wire.messages import Exited, FromHook, ToLauncher
@@ -102,7 +103,7 @@ class ClientCalls(LauncherPart):
         self._pass_on()
 
     def _report_waiting(self, stacks: list[Stack]) -> None:
-        picture = optional.load("explain.picture")
+        picture = declared.load("picture")
         found = picture.find_waiting_ranks(self.launcher.state, stacks) if picture else {}
         waiting = Waiting(tuple(sorted(found)), tuple(dict.fromkeys(found.values())))
         self.launcher.events.values.write((frames.encode_message(waiting),))

@@ -19,6 +19,7 @@ class SetupOptions(OptionGroup, title="Hosts", kw_only=True):
     setup: str | None = declare_option(
         kinds.TEXT,
         metavar="COMMAND",
+        decides_what_runs=True,
         help="Run a command on each host at each start, before the ranks, which get the variables "
         "that it sets.",
     )
@@ -28,6 +29,11 @@ class SetupOptions(OptionGroup, title="Hosts", kw_only=True):
 
 def is_used(job: Job) -> bool:
     """Return whether hosts run a command first."""
+    return SetupOptions.of(job).setup is not None
+
+
+def comes_first(job: OptionGroup) -> bool:
+    """Return whether hosts run a command before they are prepared."""
     return SetupOptions.of(job).setup is not None
 
 

@@ -54,6 +54,19 @@ def check(options: Options) -> None:
         raise LaunchError("--hosts - reads standard input itself: with --stdin, name a file")
 
 
+def warn(options: Options) -> Iterator[str]:
+    """Yield a line on an interpreter without a script, such as `python` or `sh -`."""
+    from mcjax_launch.request.program import STDIN, is_interpreter
+
+    name, *arguments = options.program or [""]
+    reads = is_interpreter(name) and (arguments in ([], ["-i"]) or arguments[0] in STDIN)
+    if reads and not StdinOptions.of(options).stdin:
+        yield (
+            f"{' '.join(options.program)} reads its standard input, which is empty in ranks; "
+            "--stdin gives rank 0 the launcher's"
+        )
+
+
 def complete(job: Job, where: Where) -> Job:
     """Return the job; refuse --stdin where rank 0 cannot read the launcher's standard input."""
     if not is_used(job):
@@ -98,3 +111,6 @@ def _check_input(job: Job, first: Host) -> None:
             "--stdin: this job is in the background of its terminal, where the shell reads what is "
             "typed: start it in the foreground, or redirect a file (< FILE)"
         )
+
+
+ADVISED = {"use --stdin < FILE": "input i"}

@@ -85,7 +85,7 @@ def list_written_paths(job: Job) -> list[str]:
     paths = (
         job.log_dir,
         declared.get(job, "profile"),
-        job.report,
+        declared.get(job, "report"),
         declared.get(job, "compile_cache"),
         jax_cache,
     )

@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 import os
+from typing import TYPE_CHECKING
 
 from mcjax_launch.options.kinds import Kind, parse_text
 from mcjax_launch.options.option import OptionGroup, declare_option
+
+if TYPE_CHECKING:
+    from mcjax_launch.job.job import Job
+    from mcjax_launch.options.features import Where
 
 
 def may_be_watched(word: str) -> bool:
@@ -38,3 +43,22 @@ class WatchOptions(OptionGroup, title="Limits and restarts", kw_only=True):
         "saved. Repeatable.",
         is_common=True,
     )
+
+
+def acts(options: OptionGroup) -> bool:
+    """Return whether the command runs the job again after saves, not once."""
+    own = WatchOptions.of(options)
+    return bool(own.watch)
+
+
+def complete(job: Job, where: Where) -> Job:
+    """Return the job; refuse a PROGRAM that cannot be read a second time."""
+    if acts(job):
+        from mcjax_launch.request.program import refuse_pipe
+
+        refuse_pipe(job, "without --watch")
+    return job
+
+
+ADVISED = {"use --watch: it runs the job again at each save": "reload autoreload hot-reload"}
+REMINDER = "--watch runs again at each save"

@@ -14,7 +14,7 @@ import pytest
 from records import run_of
 
 from mcjax_launch.agent.system import system
-from mcjax_launch.explain.picture import find_place
+from mcjax_launch.features.explain.picture import find_place
 from mcjax_launch.features.session import agent
 from mcjax_launch.features.session.client.calls import Answer, RankValues
 from mcjax_launch.features.session.client.progress import (

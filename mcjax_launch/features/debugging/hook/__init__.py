@@ -96,7 +96,7 @@ class Debuggers(RankPart):
 
     def on_failure(self, error: BaseException, traceback: TracebackType) -> None:
         """Let the user examine the exception that has ended the program."""
-        if isinstance(error, KeyboardInterrupt):
+        if not self.asked or isinstance(error, KeyboardInterrupt):
             return
         import pdb
 

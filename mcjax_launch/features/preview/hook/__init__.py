@@ -32,7 +32,7 @@ class Preview(RankPart):
 
         return join(real, filled, self.environ, self._wanted.devices)
 
-    def on_join(self) -> None:
+    def on_join(self, *, is_alone: bool) -> None:
         """Run no program that spans processes from now on."""
         if self._programs is None:
             from .programs import Programs

@@ -21,8 +21,10 @@ class ProgramRecorder(RankPart):
 
     _launches: Launches | None = None
 
-    def on_join(self) -> None:
+    def on_join(self, *, is_alone: bool) -> None:
         """Begin to record; after another join, begin new sequences."""
+        if is_alone:
+            return
         if self._launches is not None:
             self._launches.begin_anew()
             return

@@ -161,7 +161,7 @@ def find_crash_frame(run: RankRun) -> Frame | None:
     """Return the innermost call of the user's code in a crashed rank; None if unknown."""
     stacks, at_limit = run.process.stack, False
     if not stacks:
-        from mcjax_launch.explain.jax_messages.crashes import find_stacks
+        from mcjax_launch.features.explain.jax_messages.crashes import find_stacks
 
         stacks, at_limit = find_stacks(run.stderr)
     threads = parse_threads(stacks) or [Thread()]

@@ -3,7 +3,7 @@
 import re
 import signal
 
-from mcjax_launch.explain.jax_messages.noise import LOSS_MARKS
+from mcjax_launch.features.explain.jax_messages.noise import LOSS_MARKS
 
 # Only the last lines of stderr can explain the end: a C++ stack may follow the line.
 _LAST_LINES = 300

@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from mcjax_launch.explain.view import Moment, View
+from mcjax_launch.features.explain.view import Moment, View
 from mcjax_launch.wire.messages import Exited
 
 if TYPE_CHECKING:
@@ -45,7 +45,7 @@ class Announcer:
         """Record that a fact has become known; it may schedule a pass over the rules."""
         if self._state.ending or (isinstance(known, Exited) and not self._state.initialize_calls):
             return  # so most jobs without JAX never load the rules
-        from mcjax_launch.explain.rules import list_facts
+        from mcjax_launch.features.explain.rules import list_facts
 
         if type(known) in list_facts():
             self._news.add(type(known))
@@ -66,7 +66,7 @@ class Announcer:
         return self._ask(now) if self._news and not self._state.ending else []
 
     def _ask(self, now: float) -> list[Finding]:
-        from mcjax_launch.explain.rules import apply_rules
+        from mcjax_launch.features.explain.rules import apply_rules
 
         news, self._news = self._news, set()
         return self.select_news(apply_rules(View(self._state, now), *news))

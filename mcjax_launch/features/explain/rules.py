@@ -12,18 +12,23 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 
-from mcjax_launch.explain.jax_messages import lost_peer
-from mcjax_launch.explain.jax_messages.known_errors import KnownError, find_known_error
-from mcjax_launch.explain.jax_messages.tracebacks import Traceback, find_tracebacks
-from mcjax_launch.explain.picture import BARRIER
-from mcjax_launch.explain.snapshots import find_crash_frame, format_place
-from mcjax_launch.explain.victims import get_failure_text, is_aborted_by_jax, ran_other_collective
-from mcjax_launch.explain.view import Moment, View
+from mcjax_launch.features.explain.jax_messages import lost_peer
+from mcjax_launch.features.explain.jax_messages.known_errors import KnownError, find_known_error
+from mcjax_launch.features.explain.jax_messages.tracebacks import Traceback, find_tracebacks
+from mcjax_launch.features.explain.picture import BARRIER
+from mcjax_launch.features.explain.snapshots import find_crash_frame, format_place
+from mcjax_launch.features.explain.victims import (
+    get_failure_text,
+    is_aborted_by_jax,
+    ran_other_collective,
+)
+from mcjax_launch.features.explain.view import Moment, View
 from mcjax_launch.journal.facts import Finding, GpuMemoryKnown, ProgramsDiffer
 from mcjax_launch.journal.headline import extract_headline, shorten_line
 from mcjax_launch.journal.rank_run import ErrorReport, RankRun, Stage
 from mcjax_launch.journal.sequences import Difference
 from mcjax_launch.journal.state import RunState
+from mcjax_launch.options import features as declared
 from mcjax_launch.ranks import (
     format_all_ranks,
     format_count,
@@ -114,7 +119,7 @@ def explain_limit(state: RunState, now: float) -> Sequence[str]:
         now: current time, in time.monotonic's seconds.
 
     """
-    from mcjax_launch.explain.findings.importing import describe_imports
+    from mcjax_launch.features.explain.importing import describe_imports
 
     view = View(state, now, is_last=True)
     return [*describe_imports(state, now), *format_lines(apply_rules(view, LIMIT))]
@@ -740,11 +745,10 @@ def different_collectives(view: View) -> Iterator[Finding]:
     if first is None or not ran_other_collective(first):
         return
     if (sequences := view.state.sequences) is not None and (known := sequences.conclude()):
-        from mcjax_launch.features.recorder.differences import describe, describe_other_code
-
+        told = declared.load("differences")
         for difference in known:
-            code = describe_other_code(sequences, difference)
-            words = "; ".join((*describe(sequences, difference), *code))
+            code = told.describe_other_code(sequences, difference)
+            words = "; ".join((*told.describe(sequences, difference), *code))
             yield Finding(f"the ranks ran different collectives: {words}")
         return
     # The rank that noticed is as much to blame as any other.
@@ -987,13 +991,13 @@ def other_sequence(view: View) -> Iterator[Finding]:
     sequences = view.state.sequences
     if sequences is None or not sequences.differences:
         return
-    from mcjax_launch.features.recorder.differences import describe, describe_other_code, find_cure
-
+    told = declared.load("differences")
     for difference in sequences.differences:
         ranks = tuple(rank for found in difference.deviations for rank in found.ranks)
-        cure = find_cure(difference, _SAME_ORDER)
-        code = describe_other_code(sequences, difference)
-        for line, found in zip(describe(sequences, difference), difference.deviations, strict=True):
+        cure = told.find_cure(difference, _SAME_ORDER)
+        code = told.describe_other_code(sequences, difference)
+        lines = told.describe(sequences, difference)
+        for line, found in zip(lines, difference.deviations, strict=True):
             if line not in view.said:
                 is_certain = not found.identity and _may_wait(view, difference)
                 follows = "results may be wrong from there on"
@@ -1015,9 +1019,8 @@ def describe_other_compilation(state: RunState) -> str:
     """Return words on ranks that compile another program than others of its name; "" for none."""
     if state.sequences is None:
         return ""
-    from mcjax_launch.features.recorder.differences import describe_compilations
-
-    return describe_compilations(state)
+    words: str = declared.load("differences").describe_compilations(state)
+    return words
 
 
 def _may_wait(view: View, difference: Difference) -> bool:

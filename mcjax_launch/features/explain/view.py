@@ -121,15 +121,15 @@ class View:
     @cached_property
     def failed_text(self) -> str:
         """The last output of the failed ranks, with the texts of their exceptions."""
-        from mcjax_launch.explain.victims import get_failure_text
+        from mcjax_launch.features.explain.victims import get_failure_text
 
         return "\n".join(map(get_failure_text, self.failed))
 
     @cached_property
     def gave_up(self) -> bool:
         """True if the first failure was a timeout of that rank's wait for another rank."""
-        from mcjax_launch.explain.jax_messages.lost_peer import says_timed_out
-        from mcjax_launch.explain.victims import get_failure_text
+        from mcjax_launch.features.explain.jax_messages.lost_peer import says_timed_out
+        from mcjax_launch.features.explain.victims import get_failure_text
         from mcjax_launch.journal.verdict import determine_verdict
 
         first = self.first

@@ -7,8 +7,8 @@ import time
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
-from mcjax_launch.explain.announcer import Announcer
-from mcjax_launch.explain.view import Moment, View
+from mcjax_launch.features.explain.announcer import Announcer
+from mcjax_launch.features.explain.view import Moment, View
 from mcjax_launch.journal import stop_reasons
 from mcjax_launch.journal.ending import RankFailed
 from mcjax_launch.journal.facts import Finding
@@ -20,7 +20,7 @@ from mcjax_launch.wire.hook_messages import Failed
 from mcjax_launch.wire.timers import scale_time
 
 if TYPE_CHECKING:
-    from mcjax_launch.explain.picture import Picture
+    from mcjax_launch.features.explain.picture import Picture
     from mcjax_launch.journal.facts import GpuMemoryKnown, ProgramsDiffer, Stack
     from mcjax_launch.journal.summary import Summary
     from mcjax_launch.wire.messages import Exited, FromHook
@@ -80,15 +80,15 @@ class Explanations(LauncherPart):
         run = self.launcher.state.ranks[rank]
         if not run.failed or run.after_signal:
             return
-        from mcjax_launch.explain.jax_messages.lost_peer import says_timed_out
-        from mcjax_launch.explain.victims import get_failure_text, ran_other_collective
+        from mcjax_launch.features.explain.jax_messages.lost_peer import says_timed_out
+        from mcjax_launch.features.explain.victims import get_failure_text, ran_other_collective
 
         is_victim = determine_verdict(run) is Verdict.VICTIM
         if ran_other_collective(run) or (is_victim and says_timed_out(get_failure_text(run))):
             self.launcher.stacks.request(self.launcher.links, self._record_late_positions)
 
     def _record_late_positions(self, stacks: list[Stack]) -> None:
-        from mcjax_launch.explain.picture import find_last_place, select_stacks
+        from mcjax_launch.features.explain.picture import find_last_place, select_stacks
 
         for rank, stack in select_stacks(stacks).items():
             run = self.launcher.state.ranks[rank]
@@ -118,7 +118,7 @@ class Explanations(LauncherPart):
 
     def _show_picture(self, stacks: list[Stack]) -> None:
         """Print where the ranks are, unless all are at one place or that has been told before."""
-        from mcjax_launch.explain.rules import (
+        from mcjax_launch.features.explain.rules import (
             apply_rules,
             describe_other_compilation,
             format_lines,
@@ -138,7 +138,7 @@ class Explanations(LauncherPart):
 
     def _record_picture(self, stacks: list[Stack]) -> Picture:
         """Record where the ranks are, for the summary and for events."""
-        from mcjax_launch.explain.picture import make_picture
+        from mcjax_launch.features.explain.picture import make_picture
 
         state = self.launcher.state
         picture = make_picture(state, select_rank_stacks(stacks))
@@ -154,8 +154,8 @@ class Explanations(LauncherPart):
 
     def explain_stacks(self, stacks: list[Stack]) -> Sequence[str]:
         """Return lines to print below stacks that the user has requested."""
-        from mcjax_launch.explain.picture import make_picture
-        from mcjax_launch.explain.rules import explain_limit
+        from mcjax_launch.features.explain.picture import make_picture
+        from mcjax_launch.features.explain.rules import explain_limit
 
         state = self.launcher.state
         lines = explain_limit(state, time.monotonic())
@@ -184,7 +184,7 @@ class Explanations(LauncherPart):
 
     def on_summary(self, summary: Summary) -> None:
         """Print findings about the whole attempt, unless a rank has failed."""
-        from mcjax_launch.explain.rules import apply_rules
+        from mcjax_launch.features.explain.rules import apply_rules
 
         if not isinstance(summary.ending, RankFailed):
             view = View(self.launcher.state, time.monotonic())

@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping, Sequence
 
-from mcjax_launch.explain.snapshots import (
+from mcjax_launch.features.explain.snapshots import (
     Frame,
     Thread,
     find_awaited_at_end,

@@ -2,7 +2,7 @@
 
 import signal
 
-from mcjax_launch.explain.jax_messages.known_errors import (
+from mcjax_launch.features.explain.jax_messages.known_errors import (
     KnownError,
     WrongDevices,
     advise_on_variable,
@@ -13,7 +13,7 @@ from mcjax_launch.explain.jax_messages.known_errors import (
     parse_wrong_devices,
     warns_of_proxies,
 )
-from mcjax_launch.explain.rules import mentions
+from mcjax_launch.features.explain.rules import mentions
 from mcjax_launch.journal.rank_run import RankRun
 from mcjax_launch.journal.state import RunState
 from mcjax_launch.machine.interpreter import explain_old_jax

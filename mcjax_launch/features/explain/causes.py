@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import signal
 
-from mcjax_launch.explain.findings import importing
-from mcjax_launch.explain.hints import find_hints_safely
-from mcjax_launch.explain.jax_messages.noise import without_noise
-from mcjax_launch.explain.rules import apply_rules
-from mcjax_launch.explain.snapshots import find_crash_frame
-from mcjax_launch.explain.victims import ran_other_collective
-from mcjax_launch.explain.view import Moment, View
+from mcjax_launch.features.explain import importing
+from mcjax_launch.features.explain.hints import find_hints_safely
+from mcjax_launch.features.explain.jax_messages.noise import without_noise
+from mcjax_launch.features.explain.rules import apply_rules
+from mcjax_launch.features.explain.snapshots import find_crash_frame
+from mcjax_launch.features.explain.victims import ran_other_collective
+from mcjax_launch.features.explain.view import Moment, View
 from mcjax_launch.journal.ending import RankFailed
 from mcjax_launch.journal.facts import Finding
 from mcjax_launch.journal.headline import extract_headline
@@ -22,11 +22,10 @@ from mcjax_launch.journal.words import OF_LIMITS, describe_rank_failure
 from mcjax_launch.ranks import format_count
 from mcjax_launch.wire import source_lines
 from mcjax_launch.wire.hook_messages import Failed, Raised
+from mcjax_launch.wording import omit_middle
 
 _TAIL_LINES = 15
 
-# Of a traceback, whose message may be pages long.
-_FIRST_LINES, _LAST_LINES = 20, 20
 _LONGEST = 1000
 # Characters at the end of a rank's stderr that are its last words.
 _LATEST = 2000
@@ -86,9 +85,7 @@ def describe_root_cause(ending: RankFailed, state: RunState) -> tuple[list[str],
     if failure is None or failure.exited:
         lines += quote_last_lines(run)
     else:
-        lines += [
-            f"  | {line}" for line in omit_middle_lines(failure.traceback.rstrip().splitlines())
-        ]
+        lines += [f"  | {line}" for line in omit_middle(failure.traceback.rstrip().splitlines())]
     quote = (start, len(lines)) if _has_printed_failure(run) else (0, 0)
     lines += explain_job_end(state)
     killer = run.process.killer
@@ -149,14 +146,3 @@ def quote_last_lines(run: RankRun) -> list[str]:
     if hidden and lines:
         lines.append(f"  ({format_count(hidden, 'JAX log line')} hidden)")
     return ["the last lines of its stderr:", *lines] if lines else []
-
-
-# --- text of any length ---
-
-
-def omit_middle_lines(lines: list[str]) -> list[str]:
-    """Replace all but the first 20 and last 20 lines of a long text by a count of omitted lines."""
-    omitted = len(lines) - _FIRST_LINES - _LAST_LINES
-    if omitted <= 1:
-        return lines
-    return [*lines[:_FIRST_LINES], f"({omitted} lines omitted)", *lines[-_LAST_LINES:]]

@@ -8,8 +8,9 @@ import os
 import re
 from collections.abc import Callable, Sequence
 
-from mcjax_launch.check import probe
-from mcjax_launch.check.judgement import (
+from mcjax_launch.errors import HostsFailed, LaunchError
+from mcjax_launch.features.check import probe
+from mcjax_launch.features.check.judgement import (
     Judgement,
     ProbeOutput,
     judge_folders,
@@ -20,7 +21,6 @@ from mcjax_launch.check.judgement import (
     judge_sum,
     merge_findings,
 )
-from mcjax_launch.errors import HostsFailed, LaunchError
 from mcjax_launch.job.hosts import Host
 from mcjax_launch.job.job import Job
 from mcjax_launch.journal.attempt import Attempt

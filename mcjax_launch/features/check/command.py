@@ -4,61 +4,83 @@ import json
 import os
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence, Set
 
 import click
 
-from mcjax_launch.check import run
-from mcjax_launch.check.judgement import Judgement, format_lines, has_errors
 from mcjax_launch.console.prefix import wants_colour
 from mcjax_launch.errors import LaunchError
+from mcjax_launch.features.check import run
+from mcjax_launch.features.check.judgement import Judgement, format_lines, has_errors
 from mcjax_launch.job.plan import count_ranks_by_host
 from mcjax_launch.job.program_copies import list_source_paths
-from mcjax_launch.journal import optional
 from mcjax_launch.options import features as declared
 from mcjax_launch.options.option import without_values
 from mcjax_launch.options.options import Options
 from mcjax_launch.ranks import format_count
 from mcjax_launch.request import this_machine
-from mcjax_launch.request.combinations import FOR_CHECK
+from mcjax_launch.request.command_line import CommandLine
 from mcjax_launch.request.hosts import find_hosts
 from mcjax_launch.request.job import make_job
 from mcjax_launch.wire import exit_status
 
 #: Version of the file's format; goes up when a field changes its meaning or is removed.
 VERSION = 3
+# Options that have an effect on --check.
+_HAVE_EFFECT = frozenset(
+    {"check", "module", "num_processes", "python", "chdir", "env", "env_file", "no_hook"}
+    | {"cpu_devices"}
+    | {"tpu_chips_per_process"}
+    | {"gpus_per_process", "cpu_transfers", "bind_cores", "hosts", "procs_per_host", "via"}
+    | {"slices", "coordinator", "mtls", "color", "quiet", "verbose", "timeout", "start_timeout"}
+    | {"grace"}
+)
 # In place of PROGRAM: the ranks' Python is found as for a file.
 _PROGRAM = ("check.py",)
 
 
-def check(options: Options, words: Callable[[], Sequence[str]]) -> int:
+def act(line: CommandLine) -> int:
     """Check the hosts, print the findings, and return the exit status.
 
     Args:
-        options: checked options.
-        words: returns the command line, for the report.
+        line: the command line.
 
     Raises:
         LaunchError: the options do not fit this machine, the user has stopped the check, or the
             report cannot be written.
 
     """
-    if options.report is not None:
-        _check_path(options.report)
+    options = line.options
+    _check_options(options, line.given)
+    line.approve(warns=not options.quiet, needs_program=False)
+    report = declared.get(options, "report")
+    if report is not None:
+        _check_path(report)
     began = time.monotonic()
     findings, of_what = _run(options)
     seconds = time.monotonic() - began
-    if options.report is not None:
-        _write(options.report, record(findings, words(), seconds))
+    if report is not None:
+        _write(report, record(findings, line.rewrite(), seconds))
     _print(findings, f"{of_what}, in {seconds:.1f} s", options)
     return exit_status.FAILED if has_errors(findings) else 0
+
+
+def _check_options(options: Options, given: Set[str]) -> None:
+    """Refuse options that have no effect on a check."""
+    if options.program and not list_source_paths(options):
+        raise LaunchError(
+            f"--check compares the hosts' copies of a Python file or, with -m, of a module; leave "
+            f"out {options.program[0]}"
+        )
+    for name in sorted(given - _HAVE_EFFECT - {"program", "report"}):
+        raise LaunchError(f"--check cannot be combined with --{name.replace('_', '-')}")
 
 
 def _check_path(path: str) -> None:
     """Refuse a --report path that is not *.json, has placeholders, or cannot be written."""
     if not path.lower().endswith(".json"):
         raise LaunchError(f"--report {path}: the report of --check is JSON; name it *.json")
-    optional.load_for("--report", "report.files").check_writable(path)
+    declared.load("report_file").check_writable(path)
     if "{" in path:
         raise LaunchError(f"--report {path}: --check does not fill in placeholders")
 
@@ -66,7 +88,7 @@ def _check_path(path: str) -> None:
 def _run(options: Options) -> tuple[list[Judgement], str]:
     """Run the check; return its findings, and its size in words, such as "4 ranks on 2 hosts"."""
     # Ignore variables that set options of other command lines.
-    used = {name: getattr(options, name) for name in FOR_CHECK - {"module"}}
+    used = {name: getattr(options, name) for name in _HAVE_EFFECT - {"module"}}
     program = run.NO_PROGRAM
     if options.program and not options.sync:  # else a job would send it
         paths = list_source_paths(options)
@@ -75,7 +97,7 @@ def _run(options: Options) -> tuple[list[Judgement], str]:
     options = Options(**used, program=_PROGRAM)
     hosts = find_hosts(options, os.environ)
     here = this_machine.collect_facts(options, hosts, os.environ, lambda text: None)
-    job = make_job(options, hosts, here)
+    job = make_job(options, hosts, here).copy_with(awaits_failures=True)
     hosts = tuple(count_ranks_by_host(job.processes_here, hosts))
     job = declared.complete(job, declared.Where(hosts, os.environ, None))
     say = (lambda text: None) if options.quiet else _say
@@ -124,6 +146,6 @@ def record(
 
 def _write(path: str, content: dict[str, object]) -> None:
     try:
-        optional.load_for("--report", "report.files").replace(path, f"{json.dumps(content)}\n")
+        declared.load("report_file").replace(path, f"{json.dumps(content)}\n")
     except OSError as error:
         raise LaunchError(f"--report {path}: cannot be written: {error.strerror}") from None

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Any
 
-from mcjax_launch.explain.causes import omit_middle_lines
+from mcjax_launch.features.report.past_waits import collect_waits
 from mcjax_launch.job.job import Job
 from mcjax_launch.journal.attempt import Attempt, JobOutcome
 from mcjax_launch.journal.ending import JobStopped, NotStarted, RankFailed
@@ -22,12 +22,13 @@ from mcjax_launch.journal.stop_reasons import StopReason
 from mcjax_launch.journal.summary import describe_run_end
 from mcjax_launch.journal.verdict import determine_verdict
 from mcjax_launch.journal.words import describe_rank_end, describe_rank_failure
+from mcjax_launch.options import features as declared
 from mcjax_launch.options.option import without_values
 from mcjax_launch.ranks import group_by_key
-from mcjax_launch.report.past_waits import collect_waits
 from mcjax_launch.wire.hook_messages import ImportedJax
 from mcjax_launch.wire.signals import get_signal_name
 from mcjax_launch.wire.version import __version__
+from mcjax_launch.wording import omit_middle
 
 #: JSON: what `json.dumps` takes.
 Json = dict[str, Any]
@@ -217,11 +218,9 @@ def _describe_divergence(state: RunState) -> list[str]:
     """Return lines on different programs, and on different values of replicated arrays."""
     if (sequences := state.sequences) is None:
         return []
-    from mcjax_launch.features.recorder.differences import describe_differences, describe_values
-
-    found = sequences.values.difference
-    values = [] if found is None else [describe_values(sequences, found)]
-    return [*describe_differences(sequences), *values]
+    words, found = declared.load("differences"), sequences.values.difference
+    values = [] if found is None else [words.describe_values(sequences, found)]
+    return [*words.describe_differences(sequences), *values]
 
 
 def _list_sides(state: RunState) -> list[list[int]]:
@@ -372,7 +371,7 @@ def _make_exception(run: RankRun) -> Json | None:
     failure = run.failure
     if failure is None or failure.exited:
         return None
-    lines = omit_middle_lines(failure.traceback.rstrip().splitlines())
+    lines = omit_middle(failure.traceback.rstrip().splitlines())
     return {
         "name": failure.exception,
         "headline": extract_headline(failure)[:_LONGEST],

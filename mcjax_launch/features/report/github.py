@@ -4,16 +4,17 @@ GitHub's runner treats a line that begins with `::`, blanks aside, as a command,
 on stderr.
 """
 
+import contextlib
 import os
 import re
 from collections.abc import Callable
 
-from mcjax_launch.explain.jax_messages.noise import without_noise
+from mcjax_launch.features.report.run_record import select_last_lines
 from mcjax_launch.journal.attempt import Attempt, JobOutcome
 from mcjax_launch.journal.ending import JobStopped, NotStarted, RankFailed
 from mcjax_launch.journal.state import RunState
 from mcjax_launch.journal.summary import Summary
-from mcjax_launch.report.record import select_last_lines
+from mcjax_launch.options import features as declared
 from mcjax_launch.wording import escape_unprintable
 
 _MOST = 4000  # characters: GitHub shows about 4 KB of a message
@@ -42,16 +43,21 @@ def format_command(level: str, text: str, file: str | None = None, line: int | N
     return f"::{level} {properties}::{text.translate(_IN_DATA)}\n"
 
 
+def _write(lines: str) -> None:
+    with contextlib.suppress(OSError):  # nobody reads
+        os.write(2, lines.encode("utf-8", "replace"))
+
+
 class Annotations:
     """Reader that prints the root cause as an annotation; of earlier attempts, as a warning.
 
     Args:
-        write: writes whole lines to the log.
         workspace: the folder of the repository.
+        write: writes whole lines to the log.
 
     """
 
-    def __init__(self, write: Callable[[str], object], workspace: str) -> None:
+    def __init__(self, workspace: str, write: Callable[[str], object] = _write) -> None:
         self._write = write
         self._workspace = workspace
         self._last: Attempt | None = None
@@ -97,11 +103,17 @@ def _get_last_stdout(summary: Summary) -> list[str]:
         return []
     run = summary.ending.culprit
     has_words = run.failure is not None and not run.failure.exited
-    if has_words or without_noise(run.stderr.splitlines())[0]:
+    if has_words or _without_noise(run.stderr):
         return []
-    kept, _ = without_noise(select_last_lines(run.stdout, _MOST_OUTPUT))
+    kept = _without_noise("\n".join(select_last_lines(run.stdout, _MOST_OUTPUT)))
     lines = [f"  | {escape_unprintable(line)}" for line in kept[-_MOST_LINES:]]
     return ["the last lines of its stdout:", *lines] if lines else []
+
+
+def _without_noise(text: str) -> list[str]:
+    """Return lines without those of JAX that have no value for the user."""
+    noise, lines = declared.load("jax_messages.noise"), text.splitlines()
+    return lines if noise is None else noise.without_noise(lines)[0]
 
 
 def _find_place(summary: Summary, state: RunState, workspace: str) -> tuple[str | None, int | None]:

@@ -6,9 +6,9 @@ known only at the end of the run: see `causes.find_root_cause`.
 
 import signal
 
-from mcjax_launch.explain.jax_messages.known_errors import says_other_collective
-from mcjax_launch.explain.jax_messages.lost_peer import is_of_lost_peer, says_ended_by_jax
-from mcjax_launch.explain.jax_messages.tracebacks import Traceback, find_tracebacks
+from mcjax_launch.features.explain.jax_messages.known_errors import says_other_collective
+from mcjax_launch.features.explain.jax_messages.lost_peer import is_of_lost_peer, says_ended_by_jax
+from mcjax_launch.features.explain.jax_messages.tracebacks import Traceback, find_tracebacks
 from mcjax_launch.journal.rank_run import RankRun
 from mcjax_launch.wire.hook_messages import Failed, Raised
 from mcjax_launch.wire.source_lines import find_quoted_exception

@@ -9,17 +9,17 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from mcjax_launch.errors import LaunchError
+from mcjax_launch.features.report import run_record
+from mcjax_launch.features.report.checkout import find_checkout
 from mcjax_launch.job import placeholders
 from mcjax_launch.job.job import Job
 from mcjax_launch.journal.attempt import Attempt, JobOutcome
 from mcjax_launch.machine import own_paths
 from mcjax_launch.machine.system import NEW_FILE
-from mcjax_launch.report import record
-from mcjax_launch.report.checkout import find_checkout
 from mcjax_launch.wire.address import split_text
 
 if TYPE_CHECKING:
-    from mcjax_launch.report.record import Json
+    from mcjax_launch.features.report.run_record import Json
 
 
 _JOB_ID = "job_id"
@@ -162,8 +162,8 @@ class ReportWriter:
         """Keep the record of an attempt."""
         if not self._attempts:  # with --watch the wait for a save comes before
             self._began_at = attempt.state.began_at
-        self._attempts.append(record.make_attempt_record(attempt, self._began_at))
-        record.lighten(self._attempts)
+        self._attempts.append(run_record.make_attempt_record(attempt, self._began_at))
+        run_record.lighten(self._attempts)
         self._values = make_placeholder_values(self._job, attempt)
 
     def on_job_outcome(self, outcome: JobOutcome, at: float) -> None:
@@ -172,7 +172,7 @@ class ReportWriter:
         path = fill_path(self._path, self._values)
         place = os.path.realpath(path)
         seconds = time.monotonic() - self._began_at
-        whole = record.make_run_record(
+        whole = run_record.make_run_record(
             self._job,
             self._arguments,
             self._attempts,

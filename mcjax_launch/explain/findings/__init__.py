@@ -1,1 +1,0 @@
-"""Rules, a module for each subject: functions that yield the findings of a view."""
