@@ -7,8 +7,8 @@ from records import end_of, failure, run_of
 
 from mcjax_launch.features.explain.announcer import Announcer
 from mcjax_launch.features.explain.rules import explain_limit
+from mcjax_launch.features.recorder.sequences import MeshSequence, ProgramSequences
 from mcjax_launch.journal.rank_run import DevicesAsked
-from mcjax_launch.journal.sequences import MeshSequence, ProgramSequences
 from mcjax_launch.journal.state import RunState
 from mcjax_launch.journal.summary import find_warnings, summarize
 from mcjax_launch.wire import hook_messages as hook

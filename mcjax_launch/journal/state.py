@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import signal
 from collections.abc import Callable, Collection, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from mcjax_launch.journal.rank_run import BUSY, ErrorReport, Import, RankRun, Sample
 from mcjax_launch.journal.stop_reasons import StopReason
@@ -19,7 +19,6 @@ from mcjax_launch.wire.value import Changing, field
 if TYPE_CHECKING:
     from mcjax_launch.journal import facts
     from mcjax_launch.journal.programs import ProcessRanks
-    from mcjax_launch.journal.sequences import Gap, ProgramSequences
     from mcjax_launch.wire.frames import Data
     from mcjax_launch.wire.messages import (
         Exited,
@@ -146,7 +145,7 @@ class RunState(Changing):
     pause: Pause = field(default_factory=Pause)
     initialize_calls: int = 0
     tails: Tails = field(default_factory=Tails)
-    sequences: ProgramSequences | None = None
+    sequences: Any = None
     suggest: Callable[[], str] = str
     expects_hooks: bool = False
     survives: bool = False
@@ -476,8 +475,8 @@ class RunState(Changing):
         return self.sequences is not None and bool(self.sequences.differences)
 
     @property
-    def gaps(self) -> Sequence[Gap]:
-        """Programs that some ranks have begun and others have not; see `ProgramSequences.gaps`."""
+    def gaps(self) -> Sequence[Any]:
+        """Programs that some ranks have begun and others have not; see `sequences`."""
         return self.sequences.gaps if self.sequences is not None else ()
 
 

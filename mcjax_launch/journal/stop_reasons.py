@@ -51,23 +51,6 @@ def interrupted(signum: int) -> StopReason:
     )
 
 
-def saved(changed: str) -> StopReason:
-    """Return the reason to end a job whose files have been saved.
-
-    Args:
-        changed: description of the saved files, to begin the message.
-
-    """
-    status = exit_status.compute_signal_status(signal.SIGTERM)
-    return StopReason(f"{changed}: starting again", status, saved=True)
-
-
-def quit_debugger(rank: str, where: str) -> StopReason:
-    """Return the reason for an end by the user, who quit a rank's debugger at `where`."""
-    status = exit_status.compute_signal_status(signal.SIGINT)
-    return StopReason(f"stopped: the debugger of {rank} was quit at {where}", status)
-
-
 def reader_gone(error: OSError | None) -> StopReason:
     """Return the reason for an end because the output cannot be written.
 
@@ -107,43 +90,3 @@ def out_of_time(message: str, details: Sequence[str], *, final: bool) -> StopRea
     """
     status = exit_status.TIMED_OUT
     return StopReason(message, status, tuple(details), final=final, needs_stacks=True)
-
-
-def hopeless(rank: int | None, message: str, details: Sequence[str]) -> StopReason:
-    """Return the reason to end a job that can never continue.
-
-    Args:
-        rank: the rank to blame; None if there is none.
-        message: description of what happened.
-        details: lines of advice.
-
-    """
-    return StopReason(message, exit_status.FAILED, tuple(details), rank=rank)
-
-
-def left(rank: int) -> StopReason:
-    """Return the reason to end a session, because a rank has left it."""
-    message = f"rank {rank} exited with 0 in the middle of a session"
-    return StopReason(message, exit_status.FAILED, rank=rank)
-
-
-def diverged(details: Sequence[str]) -> StopReason:
-    """Return the reason to end a job whose ranks run different programs.
-
-    Args:
-        details: lines on the different programs.
-
-    """
-    message = "--verify-spmd: the ranks run different programs"
-    return StopReason(message, exit_status.FAILED, tuple(details))
-
-
-def not_replicated(details: Sequence[str]) -> StopReason:
-    """Return the reason to end a job whose ranks hold other values in a replicated array.
-
-    Args:
-        details: lines on the array.
-
-    """
-    message = "--verify-spmd: arrays that are called replicated are not"
-    return StopReason(message, exit_status.FAILED, tuple(details))

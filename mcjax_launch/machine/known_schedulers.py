@@ -1,6 +1,6 @@
 """Registry of schedulers: their environment variables, clients and other names, as data.
 
-Code for a scheduler's hosts and its client's command line is in `mcjax_launch/schedulers/`, which
+Code for a scheduler's hosts and its client's command line is in `job/slurm.py`, which
 is imported only if needed.
 """
 

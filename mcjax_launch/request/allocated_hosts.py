@@ -4,10 +4,10 @@ import socket
 from collections.abc import Mapping
 
 from mcjax_launch.errors import LaunchError
+from mcjax_launch.job.allocation import check_alone
 from mcjax_launch.job.hosts import Host, parse_file
 from mcjax_launch.machine.known_schedulers import Scheduler
 from mcjax_launch.ranks import format_count
-from mcjax_launch.schedulers.allocation import check_alone
 
 
 def find_hosts(
@@ -29,7 +29,7 @@ def find_hosts(
     if scheduler.files:
         hosts = _read_hosts(scheduler.files[0], environ, slots)
     else:
-        from mcjax_launch.schedulers import slurm
+        from mcjax_launch.job import slurm
 
         hosts = slurm.find_hosts(environ, slots)
     there = sum(host.slots for host in hosts)

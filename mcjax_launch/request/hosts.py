@@ -36,7 +36,7 @@ def find_hosts(options: Options, environ: Mapping[str, str]) -> tuple[Host, ...]
         return _find_allocated_hosts(options, environ, scheduler)
     count = options.num_processes or slots
     if any(map(environ.get, _STARTED)) and not options.no_hook:  # without it JAX may join them
-        from mcjax_launch.schedulers import allocation
+        from mcjax_launch.job import allocation
 
         allocation.check_alone(environ, f"a shell, or add --hosts localhost:{count} for a job each")
     return (Host(name=LOCAL, slots=count),)
@@ -45,8 +45,8 @@ def find_hosts(options: Options, environ: Mapping[str, str]) -> tuple[Host, ...]
 def _find_allocated_hosts(
     options: Options, environ: Mapping[str, str], scheduler: Scheduler
 ) -> tuple[Host, ...]:
+    from mcjax_launch.job import allocation
     from mcjax_launch.request import allocated_hosts
-    from mcjax_launch.schedulers import allocation
 
     wanted, each = options.num_processes or 0, options.procs_per_host
     try:

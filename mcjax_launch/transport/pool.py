@@ -170,7 +170,7 @@ def _choose_advice(link: AgentConnection, hint: str) -> str:
     scheduler = find_scheduler(os.environ)
     if hint or scheduler is None or CLIENTS.get(link.client) is not scheduler:
         return hint
-    from mcjax_launch.schedulers import allocation
+    from mcjax_launch.job import allocation
 
     return allocation.advise_outside(scheduler, os.environ)
 

@@ -194,7 +194,7 @@ def make_remote_argv(host: Host, job: Job, features: frozenset[str]) -> list[str
     text = make_script(host.python or job.python, or_python3, features, keeps=keeps)
     if via not in CLIENTS:
         return make_ssh_argv(host, text) if via == "ssh" else make_template_argv(via, host, text)
-    from mcjax_launch.schedulers.slurm import make_srun_argv
+    from mcjax_launch.job.slurm import make_srun_argv
 
     return make_srun_argv(host, text)
 
@@ -254,7 +254,7 @@ def _format_client_advice(client: str) -> str:
     scheduler = find_scheduler(os.environ)
     if scheduler is None or CLIENTS.get(client) is not scheduler:
         return ""
-    from mcjax_launch.schedulers import allocation
+    from mcjax_launch.job import allocation
 
     otherwise = allocation.advise_outside(scheduler, os.environ)
     return f" {otherwise}" if otherwise else ""

@@ -17,7 +17,7 @@ from mcjax_launch.features.notebook.cells import (
 from mcjax_launch.features.notebook.keywords import parse_words
 from mcjax_launch.features.session.client.progress import CallFailed, RankError
 from mcjax_launch.features.session.client.session import select_ranks
-from mcjax_launch.hook.shown import make_bundles
+from mcjax_launch.features.session.hook.shown import make_bundles
 from mcjax_launch.python.keywords import make_options
 
 PLAIN = Prefixes(shown=True, colour=False)

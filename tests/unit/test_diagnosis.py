@@ -8,11 +8,11 @@ from records import end_of, failure, say
 
 from mcjax_launch.features.explain.hints import find_failure_hints
 from mcjax_launch.features.explain.jax_messages.known_errors import KnownError, advise_on_variable
+from mcjax_launch.features.recorder.sequences import diverged
 from mcjax_launch.job.job import Job
 from mcjax_launch.journal.facts import ProgramsCounted
 from mcjax_launch.journal.rank_run import Membership, RankRun
 from mcjax_launch.journal.state import RunState
-from mcjax_launch.journal.stop_reasons import diverged
 from mcjax_launch.journal.summary import summarize
 from mcjax_launch.launcher.time_limits import TimeLimits, compute_usage_period_s
 from mcjax_launch.wire import hook_messages as hook

@@ -17,9 +17,9 @@ from mcjax_launch.features.explain import rules
 from mcjax_launch.features.explain.jax_messages.lost_peer import find_missing_key
 from mcjax_launch.features.explain.rules import RULES, Rule
 from mcjax_launch.features.explain.view import Moment, View
+from mcjax_launch.features.recorder.sequences import ProgramName, ProgramSequences
 from mcjax_launch.journal.facts import Finding
 from mcjax_launch.journal.rank_run import DevicesAsked, Verdict
-from mcjax_launch.journal.sequences import ProgramName, ProgramSequences
 from mcjax_launch.journal.stop_reasons import StopReason
 from mcjax_launch.journal.verdict import determine_verdict
 from mcjax_launch.journal.words import describe_rank_end

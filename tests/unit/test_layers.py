@@ -15,7 +15,7 @@ FLOORS = (
     ("machine",),
     ("errors", "options"),
     ("job",),
-    ("schedulers", "features"),  # the index of them all
+    ("features",),  # the index of them all
     ("transport",),
     ("journal",),
     ("console",),
@@ -52,7 +52,7 @@ FOREIGN = {
     "features.check": {"click", "jax", "numpy"},  # its program runs in ranks
     "features.notebook": {"IPython", "click"},
     "features.pytest": {"_pytest", "coverage", "jax", "pytest"},
-    "features.session": {"cloudpickle"},
+    "features.session": {"cloudpickle", "matplotlib"},
     "features.session.client": {"cloudpickle"},
     "features.mtls": {"cryptography"},
     "hook": {
@@ -216,8 +216,6 @@ def test_the_core_names_no_feature() -> None:
 
 # In another room than the only module that imports it, and why.
 ALONE = {
-    "hook/cells.py": "of cells, as shown.py beside it",
-    "hook/partial_call.py": "of JAX's programs, as spmd_program.py beside it",
     "transport/staged_paths.py": "undoes what the staging beside it does",
 }
 
@@ -242,7 +240,7 @@ def test_module_is_in_the_folder_of_its_only_importer() -> None:
 
 # Where an import is added, the import, and whether that is one too many.
 PLANTED = {
-    "upwards": ("schedulers/slurm.py", "from mcjax_launch.cli import command", True),
+    "upwards": ("job/slurm.py", "from mcjax_launch.cli import command", True),
     "upwards, relative": ("journal/state.py", "from ..launcher import launcher", True),
     "on one floor": ("features/watch/saves.py", "import mcjax_launch.features.detached.jobs", True),
     "of explanations, by the core": ("launcher/launcher.py", "from mcjax_launch.features.explain import rules", True),

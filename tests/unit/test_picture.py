@@ -11,9 +11,9 @@ from records import run_of, say
 from mcjax_launch.features.explain import explanations
 from mcjax_launch.features.explain.explanations import Explanations
 from mcjax_launch.features.explain.picture import find_place, make_picture
+from mcjax_launch.features.recorder.sequences import MeshSequence, ProgramSequences
 from mcjax_launch.journal.facts import AwaitsCompilation, CallsChanged, Finding, RanksLost, Stack
 from mcjax_launch.journal.programs import RanProgram
-from mcjax_launch.journal.sequences import MeshSequence, ProgramSequences
 from mcjax_launch.journal.state import RunState
 from mcjax_launch.wire import hook_messages as hook
 from mcjax_launch.wire.frames import Data

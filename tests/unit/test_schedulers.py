@@ -6,13 +6,13 @@ from pathlib import Path
 import pytest
 
 from mcjax_launch.errors import LaunchError
+from mcjax_launch.job import slurm
 from mcjax_launch.job.hosts import Host
 from mcjax_launch.launcher.timers import compute_pause_s
 from mcjax_launch.machine import known_schedulers
 from mcjax_launch.options.options import Options
 from mcjax_launch.request import allocated_hosts as allocated
 from mcjax_launch.request.hosts import find_hosts
-from mcjax_launch.schedulers import slurm
 from mcjax_launch.transport.remote_commands import make_client_environ
 
 

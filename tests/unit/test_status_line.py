@@ -12,8 +12,8 @@ from mcjax_launch.console.bottom import SILENCE_S, StatusLine, Written
 from mcjax_launch.console.console import Console
 from mcjax_launch.console.pieces import Fragment, Stream, make_lines
 from mcjax_launch.console.renderers import Live
+from mcjax_launch.features.recorder.sequences import MeshSequence, ProgramSequences
 from mcjax_launch.journal.facts import ProgramsCounted
-from mcjax_launch.journal.sequences import MeshSequence, ProgramSequences
 from mcjax_launch.journal.state import RunState
 from mcjax_launch.journal.stop_reasons import StopReason
 from mcjax_launch.launcher import progress

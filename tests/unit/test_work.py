@@ -32,11 +32,11 @@ from mcjax_launch.features.preload.agent.import_server import Importer
 from mcjax_launch.features.recorder import program_code
 from mcjax_launch.hook import spmd_program
 from mcjax_launch.job import hosts, placeholders
+from mcjax_launch.job.slurm import parse_gpus
 from mcjax_launch.journal.facts import Stack
 from mcjax_launch.journal.rank_run import Verdict
 from mcjax_launch.journal.tails import Tails
 from mcjax_launch.ranks import parse_ranges
-from mcjax_launch.schedulers.slurm import parse_gpus
 from mcjax_launch.wire import frames
 from mcjax_launch.wire.codec import Malformed, Message
 from mcjax_launch.wire.source_lines import find_owner, shorten_path

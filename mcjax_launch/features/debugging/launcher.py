@@ -20,12 +20,13 @@ from mcjax_launch.features.debugging.turns import StoppedDebugger, Turns
 from mcjax_launch.features.debugging.user_terminal import UserTerminal
 from mcjax_launch.job.plan import Rank
 from mcjax_launch.journal.facts import DebuggingBegan, DebuggingEnded
-from mcjax_launch.journal.stop_reasons import quit_debugger
+from mcjax_launch.journal.stop_reasons import StopReason
 from mcjax_launch.launcher.part import DebuggerDisplay, JobLauncher, LauncherPart
 from mcjax_launch.machine.system import is_in_foreground
 from mcjax_launch.options import features as declared
 from mcjax_launch.ranks import format_ranks
 from mcjax_launch.transport.connection import AgentConnection
+from mcjax_launch.wire import exit_status
 from mcjax_launch.wire.frames import Raw
 from mcjax_launch.wire.messages import ToLauncher
 
@@ -75,7 +76,9 @@ class Debugging(LauncherPart, DebuggerDisplay):
                 if self._turns.resume(said.rank, said.pid, now, steps=steps):
                     self._begin_next_turn()
             case DebuggerQuits(where) if not self._turns.has_ended:
-                self.launcher.stop(quit_debugger(self._format_rank(said.rank), where))
+                quits = f"the debugger of {self._format_rank(said.rank)} was quit at {where}"
+                status = exit_status.compute_signal_status(SIGINT)
+                self.launcher.stop(StopReason(f"stopped: {quits}", status))
 
     def _on_stop(self, stopped: StoppedDebugger, now: float) -> None:
         """Give a debugger that has stopped the terminal, or refuse it, or let it wait."""

@@ -9,13 +9,14 @@ from typing import TYPE_CHECKING
 
 from mcjax_launch.features.explain.announcer import Announcer
 from mcjax_launch.features.explain.view import Moment, View
-from mcjax_launch.journal import stop_reasons
 from mcjax_launch.journal.ending import RankFailed
 from mcjax_launch.journal.facts import Finding
 from mcjax_launch.journal.rank_run import Verdict
+from mcjax_launch.journal.stop_reasons import StopReason
 from mcjax_launch.journal.verdict import determine_verdict
 from mcjax_launch.launcher.part import JobLauncher, LauncherPart
 from mcjax_launch.launcher.stack_requests import select_rank_stacks
+from mcjax_launch.wire import exit_status
 from mcjax_launch.wire.hook_messages import Failed
 from mcjax_launch.wire.timers import scale_time
 
@@ -176,7 +177,7 @@ class Explanations(LauncherPart):
         """End the job for a certain finding."""
         details = [*filter(None, [finding.hint])]
         rank = finding.ranks[0] if finding.ranks else None
-        self.launcher.stop(stop_reasons.hopeless(rank, finding.words, details))
+        self.launcher.stop(StopReason(finding.words, exit_status.FAILED, tuple(details), rank=rank))
 
     def on_run_end(self, now: float) -> None:
         """Print the remaining findings before the summary."""

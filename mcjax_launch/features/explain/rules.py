@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from functools import partial
+from typing import Any
 
 from mcjax_launch.features.explain.jax_messages import lost_peer
 from mcjax_launch.features.explain.jax_messages.known_errors import KnownError, find_known_error
@@ -26,7 +27,6 @@ from mcjax_launch.features.explain.view import Moment, View
 from mcjax_launch.journal.facts import Finding, GpuMemoryKnown, ProgramsDiffer
 from mcjax_launch.journal.headline import extract_headline, shorten_line
 from mcjax_launch.journal.rank_run import ErrorReport, RankRun, Stage
-from mcjax_launch.journal.sequences import Difference
 from mcjax_launch.journal.state import RunState
 from mcjax_launch.options import features as declared
 from mcjax_launch.ranks import (
@@ -1023,7 +1023,7 @@ def describe_other_compilation(state: RunState) -> str:
     return words
 
 
-def _may_wait(view: View, difference: Difference) -> bool:
+def _may_wait(view: View, difference: Any) -> bool:
     """Return whether a running rank may wait for what ranks that have ended will never run."""
     ranks = view.state.ranks
     begun = any(not ranks[rank].is_gone for rank in difference.ranks)

@@ -39,7 +39,7 @@ _REASONS = {
 }
 # Variables of a kernel that choose how matplotlib shows pictures; in ranks, they cannot be shown.
 _OF_KERNELS = ("module://matplotlib_inline", "module://ipykernel")
-_BACKEND = "MPLBACKEND=module://_mcjax_launch.hook.figures"
+_BACKEND = "MPLBACKEND=module://_mcjax_launch.features.session.hook.figures"
 
 
 def split_words(line: str) -> list[str]:

@@ -44,7 +44,10 @@ _START = "%mcjax -n 4 starts ranks"
 _RESTART = "%mcjax restart starts new ranks"
 _CELL = "%%mcjax"
 # As the ranks find the package of the hook.
-_PULL = "__import__('_mcjax_launch.hook.shown', fromlist=['']).convert_arrays({name}, {name!r})"
+_PULL = (
+    "__import__('_mcjax_launch.features.session.hook.shown', fromlist=[''])"
+    ".convert_arrays({name}, {name!r})"
+)
 # Completes a name as Python's own prompt does.
 _COMPLETE = (
     "(lambda made, text: (made.attr_matches if '.' in text else made.global_matches)(text))"

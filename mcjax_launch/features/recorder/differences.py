@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from mcjax_launch.features.recorder.program_code import find_code_differences, parse_code
-from mcjax_launch.journal.programs import format_title
-from mcjax_launch.journal.replicas import ValueDifference
-from mcjax_launch.journal.sequences import (
+from mcjax_launch.features.recorder.replicas import ValueDifference
+from mcjax_launch.features.recorder.sequences import (
     Deviation,
     Difference,
     ProgramName,
     ProgramSequences,
 )
+from mcjax_launch.journal.programs import format_title
 from mcjax_launch.journal.state import RunState
 from mcjax_launch.ranks import format_count, format_ranks
 

@@ -21,12 +21,18 @@ from mcjax_launch.features.recorder.messages import (
     ReplicatedParts,
 )
 from mcjax_launch.features.recorder.options import RecorderOptions
+from mcjax_launch.features.recorder.replicas import HeldPart
+from mcjax_launch.features.recorder.sequences import (
+    MeshSequence,
+    ProgramName,
+    ProgramSequences,
+    diverged,
+    not_replicated,
+)
 from mcjax_launch.journal.facts import CountsDue, ProgramsCounted, ProgramsDiffer
 from mcjax_launch.journal.programs import format_title
 from mcjax_launch.journal.rank_run import RankRun
-from mcjax_launch.journal.replicas import HeldPart
-from mcjax_launch.journal.sequences import MeshSequence, ProgramName, ProgramSequences
-from mcjax_launch.journal.stop_reasons import StopReason, diverged, not_replicated
+from mcjax_launch.journal.stop_reasons import StopReason
 from mcjax_launch.launcher.part import JobLauncher, LauncherPart
 from mcjax_launch.ranks import format_ranks
 from mcjax_launch.wire.hook_messages import Compiling, Leaving, Program

@@ -18,13 +18,13 @@ from mcjax_launch.features.session.messages import (
     Waiting,
 )
 from mcjax_launch.job.plan import Plan
-from mcjax_launch.journal import stop_reasons
 from mcjax_launch.journal.facts import CallsChanged
+from mcjax_launch.journal.stop_reasons import StopReason
 from mcjax_launch.launcher.part import JobLauncher, LauncherPart
 from mcjax_launch.machine.loop import READ
 from mcjax_launch.options import features as declared
 from mcjax_launch.transport.connection import AgentConnection
-from mcjax_launch.wire import frames
+from mcjax_launch.wire import exit_status, frames
 from mcjax_launch.wire.messages import Exited, FromHook, ToLauncher
 
 if TYPE_CHECKING:
@@ -94,7 +94,8 @@ class ClientCalls(LauncherPart):
     def on_exited(self, exited: Exited, at: float) -> None:
         """End the job if a rank has left it although calls may follow."""
         if exited.status == 0 and not self._ends:
-            self.launcher.stop(stop_reasons.left(exited.rank))
+            message = f"rank {exited.rank} exited with 0 in the middle of a session"
+            self.launcher.stop(StopReason(message, exit_status.FAILED, rank=exited.rank))
 
     # --- ranks that wait ---
 

@@ -12,7 +12,7 @@ import signal
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from mcjax_launch.journal.stop_reasons import StopReason, saved
+from mcjax_launch.journal.stop_reasons import StopReason
 from mcjax_launch.machine.loop import READ, SignalPipe, Signals
 from mcjax_launch.wire import exit_status
 
@@ -93,6 +93,17 @@ class WatcherLink:
                 self.on_save(stop)
             case {"say": line}:
                 self.say(line)
+
+
+def saved(changed: str) -> StopReason:
+    """Return the reason to end a job whose files have been saved.
+
+    Args:
+        changed: description of the saved files, to begin the message.
+
+    """
+    status = exit_status.compute_signal_status(signal.SIGTERM)
+    return StopReason(f"{changed}: starting again", status, saved=True)
 
 
 def send(end: Connection, fields: dict[str, Any]) -> None:

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from mcjax_launch.errors import LaunchError
 from mcjax_launch.features.watch.files import find_watched, list_written_paths
-from mcjax_launch.features.watch.link import WatcherLink, receive, send
+from mcjax_launch.features.watch.link import WatcherLink, receive, saved, send
 from mcjax_launch.features.watch.saves import Saves
 from mcjax_launch.job.hosts import Host
 from mcjax_launch.job.job import Job
@@ -231,7 +231,7 @@ class Watcher:
         if self._current is not None:
             self._current.send(saved=changed)
         else:
-            self._note(stop_reasons.saved(changed).message)
+            self._note(saved(changed).message)
 
     def _tell(self, line: str) -> None:
         """Print a line, by the run that has the terminal."""

@@ -17,8 +17,8 @@ from mcjax_launch.features.recorder.hook.values import (
     StartedDigests,
     Values,
 )
-from mcjax_launch.journal.replicas import HeldPart
-from mcjax_launch.journal.sequences import MeshSequence, ProgramName, ProgramSequences
+from mcjax_launch.features.recorder.replicas import HeldPart
+from mcjax_launch.features.recorder.sequences import MeshSequence, ProgramName, ProgramSequences
 
 PLACE, STEP = (0, 7), 5
 W, B = HeldPart(0, "['w']", ""), HeldPart(1, "['b']", "")

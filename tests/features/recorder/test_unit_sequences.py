@@ -7,7 +7,7 @@ import pytest
 from records import run_of, say
 
 from mcjax_launch.features.recorder.differences import describe_compilations, describe_differences
-from mcjax_launch.journal.sequences import MeshSequence, ProgramName, ProgramSequences
+from mcjax_launch.features.recorder.sequences import MeshSequence, ProgramName, ProgramSequences
 from mcjax_launch.wire.hook_messages import Compiled, Compiling
 
 LINES = {

@@ -25,7 +25,7 @@ T = TypeVar("T")
 PROCESSES = 4
 
 # The program of ranks that make calls, as a rank's Python finds it: in the hook's own package.
-_CALLED = "_mcjax_launch.features.session.hook"
+_CALLED = "_mcjax_launch.features.session.hook.call_server"
 # Keywords that such ranks cannot have.
 _OF_PROGRAMS = ("module", "no_hook", "wrap")
 

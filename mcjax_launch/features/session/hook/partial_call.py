@@ -8,9 +8,9 @@ from __future__ import annotations
 import contextlib
 import sys
 
-from . import wrapping
-from .spmd_program import exchanges
-from .wrapping import wrap_like
+from ....hook import wrapping
+from ....hook.spmd_program import exchanges
+from ....hook.wrapping import wrap_like
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

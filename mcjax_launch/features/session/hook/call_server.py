@@ -18,13 +18,13 @@ import os
 import pickle
 import signal
 
-from ...hook.cells import Cells
-from ...hook.partial_call import PartialCalls
-from ...wire import hook_environ
-from ...wire.line import AgentLine
-from ...wire.source_lines import OURS, find_owner
-from . import messages as session
-from .messages import CallReady, Ready, Returned, ToRank, pickle_in_parts, unpickle
+from ....wire import hook_environ
+from ....wire.line import AgentLine
+from ....wire.source_lines import OURS, find_owner
+from .. import messages as session
+from ..messages import CallReady, Ready, Returned, ToRank, pickle_in_parts, unpickle
+from .cells import Cells
+from .partial_call import PartialCalls
 
 TYPE_CHECKING = False  # as typing's own, without importing it
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from types import FrameType, TracebackType
     from typing import Any, NoReturn
 
-    from .messages import Buffer, Call, MainFile
+    from ..messages import Buffer, Call, MainFile
 
 # Packages that the caller lacks, or shall not start to show a value.
 _ONLY_HERE = ("__main__", session.MAIN, "jax", "jaxlib")
@@ -107,7 +107,7 @@ class CallServer:
 
     def _report_exception(self, number: int, error: BaseException) -> None:
         """Report an exception, with a pickle of it if the caller can raise it again."""
-        from ...hook.failure import describe_exception
+        from ....hook.failure import describe_exception
 
         below = _find_below(error.__traceback__)
         failure = describe_exception(type(error), error, below, joined=False)
@@ -235,7 +235,7 @@ class CallMaker:
 
         If `returns`, a value that the caller can have comes in a list, and is not shown.
         """
-        from ...hook.shown import make_bundles
+        from .shown import make_bundles
 
         if value is not None:
             self._main.__dict__["_"] = value

@@ -12,7 +12,9 @@ from array import array
 from collections import Counter
 from collections.abc import Collection, Sequence
 
-from mcjax_launch.journal.replicas import ReplicaValues
+from mcjax_launch.features.recorder.replicas import ReplicaValues
+from mcjax_launch.journal.stop_reasons import StopReason
+from mcjax_launch.wire import exit_status
 from mcjax_launch.wire.value import Value
 
 # Programs before a difference that are kept.
@@ -449,3 +451,28 @@ class ProgramSequences:
         """Look for differences; return when to look again (see `MeshSequence.compare`)."""
         times = [mesh.compare(ended, now, wait_s) for mesh in self.meshes.values()]
         return min(times, default=math.inf)
+
+
+# --- reasons to end the job (--verify-spmd) ---
+
+
+def diverged(details: Sequence[str]) -> StopReason:
+    """Return the reason to end a job whose ranks run different programs.
+
+    Args:
+        details: lines on the different programs.
+
+    """
+    message = "--verify-spmd: the ranks run different programs"
+    return StopReason(message, exit_status.FAILED, tuple(details))
+
+
+def not_replicated(details: Sequence[str]) -> StopReason:
+    """Return the reason to end a job whose ranks hold other values in a replicated array.
+
+    Args:
+        details: lines on the array.
+
+    """
+    message = "--verify-spmd: arrays that are called replicated are not"
+    return StopReason(message, exit_status.FAILED, tuple(details))

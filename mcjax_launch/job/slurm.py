@@ -5,9 +5,9 @@ import subprocess
 from collections.abc import Mapping
 
 from mcjax_launch.errors import LaunchError
+from mcjax_launch.job import allocation
 from mcjax_launch.job.hosts import Host, parse_list
 from mcjax_launch.ranks import MOST_RANKS, parse_whole_number
-from mcjax_launch.schedulers import allocation
 
 # How long scontrol may take to answer.
 _ANSWER_S = 20.0

@@ -1,0 +1,1 @@
+"""Ranks that make calls, and what they show of values."""

@@ -1,1 +1,0 @@
-"""Hosts of a scheduler's allocation. `machine/known_schedulers.py` lists all schedulers."""
