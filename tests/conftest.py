@@ -52,7 +52,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         only = item.get_closest_marker("only_linux")
         if only is not None and (PORTABLE or sys.platform != "linux"):
             item.add_marker(pytest.mark.skip(f"only Linux can do that: {only.args[0]}"))
-    for item in _first_rows([item for item in items if item.path.parent == _HERE / "jax"]):
+    for item in _first_rows([item for item in items if _kind_of_file(item.path) == "jax"]):
         item.add_marker("afresh")
     if "PYTEST_XDIST_WORKER" in os.environ:  # what is long must not begin when all others end
         items.sort(key=estimate_place)

@@ -7,7 +7,7 @@ Such a module has an OptionGroup, and functions for a job that is made, as far a
 - `comes_first(job)` returns whether its step comes before hosts are prepared, and may change them.
 - `find_choice(options)` returns an object that chooses the ranks that run, or None for all:
   see `request/ready.py`.
-- `check(options)` refuses options that can never be combined.
+- `refuse(options)` refuses options that can never be combined.
 - `complete(job, where)` returns the job with what the feature derives from options.
 - `describe(job)` yields lines for --dry-run.
 - `acts(options)` returns whether the feature acts in place of the command's usual run: then
@@ -146,14 +146,14 @@ def complete(job: J, where: Where) -> J:
     return job
 
 
-def check(options: object) -> None:
+def refuse(options: object) -> None:
     """Refuse options of features that can never be combined with others.
 
     Raises:
         LaunchError: there are such options.
 
     """
-    for own in list_all("check"):
+    for own in list_all("refuse"):
         own(options)
 
 

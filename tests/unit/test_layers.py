@@ -195,23 +195,32 @@ def test_the_top_level_is_the_architecture() -> None:
     assert len(list(PACKAGE.glob("*.py"))) <= 5
 
 
-# What every job needs: one room for each process, and what they share.
-CORE = ("agent", "hook", "launcher", "machine", "transport", "wire")
-
-
 def test_the_core_names_no_feature() -> None:
+    """Neither by an import, nor by a string that is a feature's name or has its module."""
     features = {path.name for path in (PACKAGE / "features").iterdir() if path.name[0] != "_"}
     assert "debugging" in features
-    for path in (path for room in CORE for path in (PACKAGE / room).rglob("*.py")):
-        named = {
+    for path in PACKAGE.rglob("*.py"):
+        if path.relative_to(PACKAGE).parts[0] in ("features", "python", "__init__.py"):
+            continue
+        tree = ast.parse(path.read_text())
+        words = {
             node.value
-            for node in ast.walk(ast.parse(path.read_text()))
+            for node in ast.walk(tree)
             if isinstance(node, ast.Constant) and isinstance(node.value, str)
+        } - {
+            ast.get_docstring(node, clean=False) for node in ast.walk(tree) if _has_docstring(node)
         }
-        assert not {
-            name for name in features if any(f"features.{name}" in module for module in named)
+        imports = imported(PACKAGE, str(path.relative_to(PACKAGE)))
+        named = {
+            name
+            for name in features
+            if any(f"features.{name}" in word for word in {*words, *imports})
         }
-        assert not named & features, path
+        assert not named | (words & features), path
+
+
+def _has_docstring(node: ast.AST) -> bool:
+    return isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef)
 
 
 # In another room than the only module that imports it, and why.

@@ -45,7 +45,7 @@ def test_second_pair_of_a_python_reads_the_files_of_jax_alone() -> None:
     )
     assert jax == [file for file in every if kind_of(file.relative_to(matrix.TESTS)) == "jax"]
     names = {file.relative_to(matrix.TESTS).as_posix() for file in every}
-    assert {"jax/test_hang.py", "features/preload/test_unit.py", "process/test_exits.py"} <= names
+    assert {"jax/test_stall.py", "features/preload/test_unit.py", "process/test_exits.py"} <= names
 
 
 def test_what_scripts_install_is_a_group_or_an_extra() -> None:

@@ -3,7 +3,7 @@
 A rule is a function below `@after(...)`, which names the facts and moments after which it is asked.
 Of several findings the first counts, so rules stand in the order of precedence. Notes, limits, the
 summary and the record quote the same words. A new rule is a function here, and rows of a history in
-`tests/unit/test_findings.py`.
+`tests/features/explain/test_unit_findings.py`.
 """
 
 from __future__ import annotations

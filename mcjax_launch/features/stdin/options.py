@@ -36,7 +36,7 @@ def is_used(job: Job) -> bool:
     return StdinOptions.of(job).stdin
 
 
-def check(options: Options) -> None:
+def refuse(options: Options) -> None:
     """Refuse options that can never be combined with --stdin.
 
     Raises:

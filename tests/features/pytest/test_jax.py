@@ -27,7 +27,7 @@ def total():
 
 RANK = int(os.environ.get("JAX_PROCESS_ID", "-1"))
 """
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[3]
 
 
 class Session:

@@ -244,7 +244,7 @@ def test_a_cure_shared_by_several_findings_is_printed_once() -> None:
 
 
 def test_every_topic_is_documented() -> None:
-    root = Path(__file__).parents[2]
+    root = Path(__file__).parents[3]
     sources = (root / "mcjax_launch/features/check").glob("*.py")
     named = r'(?:Judgement|each|alike)\("([a-z ]+)"'
     topics = {topic for path in sources for topic in re.findall(named, path.read_text())}
