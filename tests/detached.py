@@ -8,8 +8,8 @@ from typing import Any
 
 from jobs import Ended, Jobs, eventually
 
+from mcjax_launch.features.detached.commands import collect_fields
 from mcjax_launch.features.detached.jobs import find_all_jobs
-from mcjax_launch.features.detached.listing import collect_fields
 
 #: Prints lines of its rank, and one more for each file `more` that comes; ends with `end`'s number.
 PROGRAM = """

@@ -100,14 +100,14 @@ class TypedCommand:
 
     # --- events ---
 
-    def make_events(self, *, waits: bool = True) -> None:
-        """Have events written, as --events says; if `waits`, wait for the reader of a FIFO."""
+    def make_events(self) -> None:
+        """Have events written, as --events says."""
         options = self.options
         if options.events is None or options.dry_run:
             return
         from mcjax_launch.journal.opening import EventsTarget
 
-        self.events = self._make_stream(EventsTarget(options.events, self.say if waits else None))
+        self.events = self._make_stream(EventsTarget(options.events, self.say))
         self.journal.add_reader(self.events)
 
     def _make_stream(self, target: "EventsTarget") -> Events:

@@ -130,9 +130,10 @@ def in_one_line(error: click.ClickException) -> str:
 
 def _format_missing_value(name: str) -> str:
     """Return the error text for an option without its value, given a name of the option."""
-    metavars = [option.metavar for option in Options.declared.values() if name in option.names]
-    where = "; --jobs lists the ids" if name in ("--stop", "--wait") else ""
-    return f"needs a value: {name} {' '.join(metavars)}{where}"
+    option = next(option for option in Options.declared.values() if name in option.names)
+    listed_by = option.kind.listed_by if option.kind else ""
+    where = f"; {listed_by} lists the {option.metavar.lower()}s" if listed_by else ""
+    return f"needs a value: {name} {option.metavar}{where}"
 
 
 def with_origins(message: str, context: click.Context, status: int) -> str:

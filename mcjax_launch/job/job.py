@@ -48,7 +48,7 @@ class Job(Options, kw_only=True):
     awaits_failures: bool = False  # a host that fails does not end the start of the others
     has_calls: bool = False  # its ranks make calls of the program that has started the launcher
     on_github: bool = False  # the output goes to a log of GitHub Actions
-    job_id: str = ""  # of all attempts of a detached job; "": each gets its own
+    job_id: str = ""  # of all attempts; "": each gets its own
 
     def get_grace_s(self, reason: str) -> float:
         """Return the seconds that ranks get to exit; `reason` for the end is a key of GRACE_S."""

@@ -22,15 +22,14 @@ class EventsTarget:
 
     Args:
         place: a path, or `fd:N` for an inherited descriptor.
-        say: called with a line before the wait for a FIFO's reader; None to refuse a FIFO without
-            a reader.
+        say: called with a line before the wait for a FIFO's reader.
 
     Raises:
         LaunchError: the place cannot be written to, or holds something other than events.
 
     """
 
-    def __init__(self, place: str, say: Callable[[str], object] | None) -> None:
+    def __init__(self, place: str, say: Callable[[str], object]) -> None:
         self._place = place
         self._fd: int | None = None
         self._has_events = False
@@ -97,18 +96,13 @@ def _check_access(path: str) -> None:
         raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
 
 
-def _open_device(path: str, say: Callable[[str], object] | None) -> int:
+def _open_device(path: str, say: Callable[[str], object]) -> int:
     """Open a FIFO or device for writing; wait until another process reads a FIFO."""
     try:
         fd = own_paths.open_file(path, os.O_NOCTTY | os.O_NONBLOCK)
     except OSError as error:
         if error.errno != errno.ENXIO:
             raise
-        if say is None:
-            raise LaunchError(
-                f"--events {path}: no process reads this FIFO: with --detach, start its reader "
-                "first"
-            ) from None
         say(f"--events {path}: waiting for a reader of this FIFO")
         return own_paths.open_file(path, os.O_NOCTTY)
     os.set_blocking(fd, True)

@@ -46,6 +46,7 @@ def run(
 
     front = front or make_own_front()
     front.events, front.journal = events, journal
+    declared.begin(job, hosts, front)
     events.begin(front.loop, front.signals)
     return restarts.run(job, hosts, transport, front=front)
 

@@ -33,11 +33,11 @@ class Front:
         events: sink of the runs' events.
         journal: facts of the job.
         watcher: link of a run under --watch to the watching process; None for any other job.
-        standby: what a detached job has instead of a terminal; None for any other job.
+        outputs: targets of stdout and stderr, shared by all attempts; None before the first one.
+        again: words on a second request to end the job.
+        no_terminal: why the job can never have a terminal; "" if it may have one.
 
     """
-
-    again = "press again to kill them now"
 
     def __init__(
         self, loop: Loop, signals: SignalPipe, warnings: Collection[int] = frozenset()
@@ -45,10 +45,10 @@ class Front:
         self.loop = loop
         self.signals = signals
         self.events, self.journal = NO_EVENTS, Journal()  # until `entry.run`
-        self.watcher: Any = None  # of features, which the core does not name
-        self.standby: Any = None
+        self.watcher: Any = None  # of a feature, which the core does not name
+        self.outputs: tuple[Target, Target] | None = None
+        self.again, self.no_terminal = "press again to kill them now", ""
         self._warnings = warnings
-        self._outputs: tuple[Target, Target] | None = None  # shared by all attempts
 
     def read_signals(self) -> list[int]:
         """Return the signals received, with a scheduler's warning signals replaced by SIGTERM."""
@@ -83,16 +83,11 @@ class Front:
 
     def open_outputs(self, on_room: Callable[[], None]) -> tuple[Target, Target]:
         """Return the targets of stdout and stderr; one target twice if both are the same file."""
-        if self._outputs is None:
-            self._outputs = make_standard_sinks(self.loop)
-        for sink in self._outputs:
+        if self.outputs is None:
+            self.outputs = make_standard_sinks(self.loop)
+        for sink in self.outputs:
             sink.on_room = on_room
-        return self._outputs
-
-    def detach(self, standby: Any) -> None:
-        """Run without a terminal: write to the files of a detached job."""
-        self._outputs, self.standby = (standby.output, standby.output), standby
-        self.again = f"mcjax-launch --stop {standby.job_id} again kills them now"
+        return self.outputs
 
     def make_for(self, watcher: Any) -> Front:
         """Return a Front for a fork of this process that obeys the watching process."""

@@ -111,13 +111,23 @@ def make_cache_folder(name: str, environ: Mapping[str, str]) -> str:
     folder = os.path.join(cache, "mcjax-launch", name)
     if not os.path.isabs(folder):
         raise OSError(f"the folder {folder} has no absolute path")
+    make_own_folder(folder)
+    return folder
+
+
+def make_own_folder(folder: str) -> None:
+    """Make a folder that only this user can open, in one that is too; check both if they exist.
+
+    Raises:
+        OSError: it cannot be made, or other users could reach it.
+
+    """
     if exposed := find_exposed_folder(folder):
         raise OSError(explain_exposure(exposed))
-    make_private_folder(folder)
     for place in (os.path.dirname(folder), folder):
+        make_private_folder(place)
         if why := explain_open_folder(place):
             raise OSError(f"{place} {why}")
-    return folder
 
 
 def explain_open_folder(folder: str) -> str:

@@ -10,6 +10,7 @@ Such a module has an OptionGroup, and functions for a job that is made, as far a
 - `refuse(options)` refuses options that can never be combined.
 - `complete(job, where)` returns the job with what the feature derives from options.
 - `describe(job)` yields lines for --dry-run.
+- `begin(job, hosts, front)` prepares the launcher's process (`launcher/front.py`) for the job.
 - `acts(options)` returns whether the feature acts in place of the command's usual run: then
   `act(line)` of its module `command` does (see `request/command_line.py`).
 - `list_irrelevant(options)` names options that a project's file does not mean for such a command.
@@ -155,6 +156,17 @@ def refuse(options: object) -> None:
     """
     for own in list_all("refuse"):
         own(options)
+
+
+def begin(job: object, hosts: Sequence[Any], front: object) -> None:
+    """Prepare the launcher's process for a job.
+
+    Raises:
+        LaunchError: a feature's files cannot be made.
+
+    """
+    for own in list_all("begin"):
+        own(job, hosts, front)
 
 
 def describe(job: object) -> Iterator[str]:

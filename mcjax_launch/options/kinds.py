@@ -134,6 +134,7 @@ class Kind(Value):
         choices: all valid values; empty if there are many.
         offers: what shells complete it to: "files", "folders", "ranks", or the pairs of a value and
             its description that a function returns; or "".
+        listed_by: option that lists the values; "" for none.
         follows: for an optional value: returns whether a word is the value rather than PROGRAM;
             None to decide by `read`.
         omitted: for an optional value: the value if it is left out.
@@ -146,6 +147,7 @@ class Kind(Value):
     of_keyword: Callable[[Any], Any] | None = None
     choices: tuple[str, ...] = ()
     offers: Offers = ""
+    listed_by: str = ""
     follows: Callable[[str], bool] | None = None
     omitted: str = "all"
 

@@ -65,8 +65,8 @@ class CommandLine(Protocol):
 
         """
 
-    def make_events(self, *, waits: bool = True) -> None:
-        """Have events written, as --events says; if `waits`, wait for the reader of a FIFO."""
+    def make_events(self) -> None:
+        """Have events written, as --events says."""
 
     def finish_events(self) -> None:
         """Write the events that are left."""

@@ -16,19 +16,20 @@ from mcjax_launch.transport.pipes import NewPipes, Pipes
 
 # Options and variables with which this machine probably needs no agent, as in a scheduler's
 # allocation, or one that inherits standard input. A wrong guess costs only a moment.
-_NO_AGENT = ("--help", "--version", "--dry-run", "--emit", "--hosts", "--watch", "--stdin")
-# The same, as whole words or the first one.
-_DETACHES, _NO_JOB = "--detach", ("--attach", "--jobs", "--stop", "--wait")
+_NO_AGENT = (
+    *("--help", "--version", "--dry-run", "--emit", "--hosts", "--watch", "--stdin"),
+    *("--detach", "--attach", "--jobs", "--stop", "--wait"),
+)
 _NO_AGENT_IN = (
-    *("MCJAX_DRY_RUN", "MCJAX_EMIT", "MCJAX_HOSTS", "MCJAX_STDIN", "MCJAX_WATCH"),
+    *("MCJAX_DRY_RUN", "MCJAX_EMIT", "MCJAX_HOSTS", "MCJAX_STDIN", "MCJAX_WATCH", "MCJAX_DETACH"),
     "_MCJAX_LAUNCH_COMPLETE",
 )
 #: The variable in which a client of the API names its descriptors, as JSON; see `journal.client`.
 CLIENT = "_MCJAX_LAUNCH_CLIENT"
+# Begins variables that one process of the command sets for another, and ranks do not get.
+_PRIVATE = "_MCJAX_LAUNCH_"
 _ENDING = (_signal.SIGINT, _signal.SIGTERM, _signal.SIGHUP)
 
-#: Set in a launcher that its starter has detached: the job's id.
-DETACHED = "_MCJAX_LAUNCH_DETACHED"
 #: The folder of the hook's modules.
 HOOK = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "hook", "site")
 
@@ -73,8 +74,6 @@ def fork(words: Sequence[str], environ: Mapping[str, str], load: Callable[[], Ma
 
 def _is_likely(words: Sequence[str], environ: Mapping[str, str]) -> bool:
     otherwise = any(word == "-h" or word.startswith(_NO_AGENT) for word in words)
-    otherwise |= bool(words) and words[0].startswith(_NO_JOB)
-    otherwise |= DETACHED not in environ and (_DETACHES in words or "MCJAX_DETACH" in environ)
     elsewhere = any(name in environ for name in _NO_AGENT_IN) or known_schedulers.find_scheduler(
         environ
     )
@@ -114,7 +113,8 @@ def _become(pipes: NewPipes, load: Callable[[], Main], words: Sequence[str]) -> 
         _signal.pthread_sigmask(_signal.SIG_SETMASK, ())
         # Python's own folders come before the user's, which PYTHONPATH or `python -m` has added.
         sys.path.sort(key=lambda folder: not folder.startswith(os.path.dirname(os.__file__)))
-        os.environ.pop(DETACHED, None)
+        for name in [name for name in os.environ if name.startswith(_PRIVATE)]:
+            del os.environ[name]
         main = load()
         if os.read(0, 1):
             main(HOOK)

@@ -159,7 +159,7 @@ def test_finding_has_the_time_since_when_it_holds(monkeypatch: pytest.MonkeyPatc
     written: list[bytes] = []
     monkeypatch.setattr(Target, "write", lambda _, lines: written.extend(lines))
     reader, writer = os.pipe()
-    stream = EventStream(EventsTarget(f"fd:{writer}", None))
+    stream = EventStream(EventsTarget(f"fd:{writer}", print))
     stream.on_job_began(JobBegan("job", ["program"], 1, ["host"]), 0.0)
     stream.on_finding(Finding("waits", since=time.monotonic() - 40), 0.0)
     for fd in (reader, writer):

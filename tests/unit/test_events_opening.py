@@ -27,7 +27,7 @@ def test_file_of_a_run_that_could_not_begin_is_spared(
     file = tmp_path / "events.jsonl"
     if content is not None:
         file.write_text(content)
-    assert EventsTarget(str(file), None).spares_file(status) == is_spared
+    assert EventsTarget(str(file), print).spares_file(status) == is_spared
     assert file.exists() == (content is not None)
 
 
@@ -35,7 +35,7 @@ def test_descriptor_is_not_passed_on_to_ranks(tmp_path: Path) -> None:
     """A reader would wait for the end of a pipe that a rank's child holds."""
     fd = os.open(tmp_path / "events", os.O_WRONLY | os.O_CREAT)
     os.set_inheritable(fd, True)
-    target = EventsTarget(f"fd:{fd}", None)
+    target = EventsTarget(f"fd:{fd}", print)
     assert (parse_descriptor(f"fd:{fd}"), target.open()) == (fd, fd)
     assert not os.get_inheritable(fd)
     assert not target.spares_file(WRONG_COMMAND_LINE)

@@ -50,7 +50,7 @@ class Agent:
             call_after_release=lambda call: call(),
             is_held=False,
             again="",
-            standby=None,
+            no_terminal="",
             loop=self._loop,
             signals=None,
             events=NO_EVENTS,

@@ -208,7 +208,9 @@ def test_the_core_names_no_feature() -> None:
             for node in ast.walk(tree)
             if isinstance(node, ast.Constant) and isinstance(node.value, str)
         } - {
-            ast.get_docstring(node, clean=False) for node in ast.walk(tree) if _has_docstring(node)
+            ast.get_docstring(node, clean=False)
+            for node in ast.walk(tree)
+            if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef)
         }
         imports = imported(PACKAGE, str(path.relative_to(PACKAGE)))
         named = {
@@ -217,10 +219,6 @@ def test_the_core_names_no_feature() -> None:
             if any(f"features.{name}" in word for word in {*words, *imports})
         }
         assert not named | (words & features), path
-
-
-def _has_docstring(node: ast.AST) -> bool:
-    return isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef)
 
 
 # In another room than the only module that imports it, and why.

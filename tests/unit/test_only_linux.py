@@ -8,7 +8,7 @@ import pytest
 PACKAGE = Path(__file__).resolve().parents[2] / "mcjax_launch"
 # Where it may be: the two seams, --preload and --watch, which are for Linux, and what does without.
 PLACES = {
-    "features/detached/record.py",
+    "features/detached/jobs.py",
     "features/check/probe.py",
     "agent/startup.py",
     "agent/gpu_users.py",

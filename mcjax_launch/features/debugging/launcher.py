@@ -32,7 +32,6 @@ from mcjax_launch.wire.messages import ToLauncher
 
 _DEBUGPY = "-m debugpy --listen 'localhost:567{process_id}' --wait-for-client PROGRAM"
 _WHAT_HELPS = f"run it at a terminal, or as {_DEBUGPY} (-x PYTHONBREAKPOINT=0 ignores breakpoints)"
-_NO_TERMINAL = f"a detached job has no terminal; start it as {_DEBUGPY}, or without --detach"
 _ELSEWHERE = f"a debugger on another host cannot have your terminal; start the job as {_DEBUGPY}"
 
 
@@ -53,7 +52,9 @@ class Debugging(LauncherPart, DebuggerDisplay):
         self._awaits_foreground = False  # the debugger whose turn it is
         self._links: dict[int, AgentConnection] = {}  # by rank that has stopped
         self._cut: dict[int, bool] = {}  # by rank: whether more of its output is to come
-        self._passed: set[str] = set()  # places of breakpoints that a detached job has passed
+        self._passed: set[str] = (
+            set()
+        )  # places of breakpoints that ranks without a terminal have passed
 
     def get_variable(self, rank: Rank) -> str:
         """Return the value that makes the rank open a debugger at an uncaught exception (--pdb)."""
@@ -82,8 +83,8 @@ class Debugging(LauncherPart, DebuggerDisplay):
 
     def _on_stop(self, stopped: StoppedDebugger, now: float) -> None:
         """Give a debugger that has stopped the terminal, or refuse it, or let it wait."""
-        if self.launcher.front.standby is not None:
-            self._pass_breakpoint(stopped)
+        if why := self.launcher.front.no_terminal:
+            self._pass_breakpoint(stopped, why)
         elif self._turns.has_ended:
             self._reply(stopped, TerminalRefused(JOB_ENDS))
         elif why := self._explain_refusal(stopped):
@@ -102,9 +103,9 @@ class Debugging(LauncherPart, DebuggerDisplay):
         else:
             self._reclaim()
 
-    def _pass_breakpoint(self, stopped: StoppedDebugger) -> None:
-        """Let a rank of a detached job go on; say so once for each breakpoint."""
-        reason = f"breakpoint at {stopped.where} passed: {_NO_TERMINAL}"
+    def _pass_breakpoint(self, stopped: StoppedDebugger, why: str) -> None:
+        """Let a rank go on that can never have a terminal; say so once for each breakpoint."""
+        reason = f"breakpoint at {stopped.where} passed: {why}; start it as {_DEBUGPY}"
         if stopped.where not in self._passed:
             self._passed.add(stopped.where)
             self._console.say(reason)

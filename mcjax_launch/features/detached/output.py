@@ -5,9 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 
-from mcjax_launch.features.detached.folders import open_private
-
-#: Bytes that are kept at least; at most three times as many are on the disk.
+#: Bytes that are kept at least; at most three times as many are on a disk that knows holes.
 MOST_BYTES = 32 << 20
 _NAME = "output"
 _MOST_READ = 1 << 18
@@ -24,56 +22,46 @@ class OutputFile:
         folder: folder of the job.
 
     Raises:
-        OSError: the file cannot be written.
+        OSError: the file cannot be made.
 
     """
 
     def __init__(self, folder: str) -> None:
-        self._fd = open_private(folder, _NAME, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
-        self._kept_from = 0
-        self._dropped = self._unsaid = 0  # bytes; those about which the file says nothing yet
-        self._why = ""
+        flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC
+        self._fd = os.open(os.path.join(folder, _NAME), flags, 0o600)
+        self._kept_from = self._dropped = 0
+        self._why: str | None = ""
 
     def write(self, text: bytes) -> None:
         """Append text; free the room of what was printed long before."""
-        rest = text
         try:
-            if self._unsaid:
-                rest = f"\nmcjax-launch: {self._describe(self._unsaid)}\n".encode() + text
-            while rest:
-                rest = rest[os.write(self._fd, rest) :]
-                self._unsaid = 0
+            while text:
+                text = text[os.write(self._fd, text) :]
         except OSError as error:
-            self._why = str(error.strerror)
-            lost = min(len(rest), len(text))
-            self._dropped += lost
-            self._unsaid += lost
+            self._dropped += len(text)
+            self._why = error.strerror
         size = os.fstat(self._fd).st_size
         if size - self._kept_from > 2 * MOST_BYTES + _BLOCK:
-            self._free((size - MOST_BYTES) // _BLOCK * _BLOCK)
-
-    def _free(self, end: int) -> None:
-        """Free the room of the file up to `end`: all of it if the file system makes no holes."""
-        import ctypes
-
-        fallocate = getattr(ctypes.CDLL(None), "fallocate", None)
-        size = ctypes.c_longlong
-        if fallocate is not None and not fallocate(self._fd, _PUNCH, size(0), size(end)):
-            self._kept_from = end
-        else:
-            os.ftruncate(self._fd, 0)
-            self.write(_GAP)
+            self._kept_from = (size - MOST_BYTES) // _BLOCK * _BLOCK
+            _make_hole(self._fd, self._kept_from)
 
     def describe_dropped(self) -> str:
         """Return how much of the output was not written, and why; "" if nothing was dropped."""
-        return self._describe(self._dropped) if self._dropped else ""
-
-    def _describe(self, size: int) -> str:
-        return f"{size:,} bytes of its output are not kept: {self._why}"
+        if not self._dropped:
+            return ""
+        return f"{self._dropped:,} bytes of its output are not kept: {self._why}"
 
     def redirect_stderr(self) -> None:
         """Append this process's stderr, too, to the file from now on."""
         os.dup2(self._fd, 2)
+
+
+def _make_hole(fd: int, end: int) -> None:
+    """Free the room of a file up to `end`; a file system without holes keeps all of it."""
+    import ctypes
+
+    if fallocate := getattr(ctypes.CDLL(None), "fallocate", None):
+        fallocate(fd, _PUNCH, ctypes.c_longlong(0), ctypes.c_longlong(end))
 
 
 def read(folder: str, *, whole: bool) -> Iterator[bytes]:
@@ -83,29 +71,22 @@ def read(folder: str, *, whole: bool) -> Iterator[bytes]:
         OSError: there is no output, or it cannot be read.
 
     """
-    fd = open_private(folder, _NAME, os.O_RDONLY)
-    try:
-        at = 0 if whole else max(0, os.fstat(fd).st_size - _TAIL_BYTES)
+    with open(os.path.join(folder, _NAME), "rb", buffering=0) as file:
+        at = 0 if whole else max(0, os.fstat(file.fileno()).st_size - _TAIL_BYTES)
         is_inside = at > 0  # probably in a line
         while True:
-            kept = _find_kept(fd, at)
-            if kept > at:
+            if (kept := _find_kept(file.fileno(), at)) > at:
+                at, is_inside = kept, True
                 yield _GAP
-                is_inside = True
-            at = kept
-            data = os.pread(fd, _MOST_READ, at)
+            data = os.pread(file.fileno(), _MOST_READ, at)
             at += len(data)
             if is_inside and data:
                 data, is_inside = data.partition(b"\n")[2], False
             yield data
-    finally:
-        os.close(fd)
 
 
 def _find_kept(fd: int, at: int) -> int:
-    """Return the first offset from `at` on that is kept; 0 if the file has begun anew."""
-    if os.fstat(fd).st_size < at:
-        return 0
+    """Return the first offset from `at` on that is kept."""
     try:
         return os.lseek(fd, at, os.SEEK_DATA)
     except (OSError, AttributeError):  # the file's end, or a system that knows no holes
