@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 
 from records import end_of, failure, run_of
 
-from mcjax_launch.features.explain.announcer import Announcer
+from mcjax_launch.features.explain.explanations import Announcer
 from mcjax_launch.features.explain.rules import explain_limit
 from mcjax_launch.features.recorder.sequences import MeshSequence, ProgramSequences
 from mcjax_launch.journal.rank_run import DevicesAsked

@@ -17,7 +17,7 @@ from ..machine.system import format_limit_error, widen
 from ..machine.uplink import Uplink
 from ..wire import exit_status, frames, hook_environ, hook_messages, messages
 from ..wire.codec import Message
-from ..wire.signals import ENDING
+from ..wire.exit_status import ENDING
 from . import launcher_link, network, private_folder, supervisor
 from .gpu_watch import GpuWatch
 from .hook_server import HookServer, WrappedPrograms

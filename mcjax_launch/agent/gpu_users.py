@@ -6,7 +6,7 @@ import os
 
 from ..machine import gpus
 from ..wire.messages import GpuUse, RankOnGpu
-from .rank_processes import find_rank
+from .leftovers import find_rank
 from .system import system
 
 TYPE_CHECKING = False  # as typing's own, without importing it: an agent's start is waited for

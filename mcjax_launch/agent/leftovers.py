@@ -4,14 +4,33 @@ from __future__ import annotations
 
 from ..wire import hook_environ
 from ..wire.messages import Leftover
-from .rank_processes import find_rank
 from .system import system
 
-TYPE_CHECKING = False  # as typing's own, without importing it: an agent's start is waited for
+TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping
 
     from .system.unix import HostProcess
+
+
+def find_rank(
+    process: HostProcess | None, found: Mapping[int, HostProcess], ranks: Mapping[int, int]
+) -> int | None:
+    """Return the rank to which a process belongs; None if it belongs to none.
+
+    Args:
+        process: the process; None if it is gone.
+        found: all processes of this host, by pid.
+        ranks: rank of each rank's own process, which also leads the rank's session, by pid.
+
+    """
+    while process is not None:
+        rank = ranks.get(process.pid, ranks.get(process.session))
+        if rank is not None:
+            return rank
+        process = found.get(process.parent)
+    return None
+
 
 # Parts of the commands of multiprocessing's own processes, which end by themselves. The first
 # removes shared memory of ended processes.

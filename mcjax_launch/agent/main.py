@@ -12,7 +12,7 @@ from ..machine.system import allow_many_files, format_limit_error
 from ..machine.temporary_folder import NoFolder
 from ..machine.uplink import Uplink
 from ..wire import exit_status, frames, messages
-from ..wire.signals import ENDING, FORWARDED
+from ..wire.exit_status import ENDING, FORWARDED
 from . import private_folder
 from .agent import Agent
 from .system import system

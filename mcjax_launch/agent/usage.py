@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 
 from ..wire.messages import RankUsage, Usage
-from .rank_processes import find_rank
+from .leftovers import find_rank
 from .system import system
 
 TYPE_CHECKING = False  # as typing's own, without importing it: an agent's start is waited for

@@ -11,9 +11,8 @@ import time
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
-from mcjax_launch.console.line_filter import LineFilter
 from mcjax_launch.console.log_files import LogFiles
-from mcjax_launch.console.pieces import Lines, Piece, Stream, rewrite_piece
+from mcjax_launch.console.pieces import LineFilter, Lines, Piece, Stream, rewrite_piece
 from mcjax_launch.console.prefix import (
     Prefixes,
     RankLabel,

@@ -6,10 +6,9 @@ import _thread
 import os
 import sys
 
-from .callable_proxy import CallableProxy
+from .wrapping import CallableProxy
 
 TYPE_CHECKING = False
-
 if TYPE_CHECKING:
     from collections.abc import Callable
     from types import FrameType, TracebackType
@@ -19,6 +18,7 @@ if TYPE_CHECKING:
     from .agent_link import AgentLink
     from .failed_tests import FailedTests
     from .part import Parts
+
 
 # --- noticing what ends a program, without disturbing it ---
 # Python calls sys.excepthook with an uncaught exception. It announces no exit, but it reads the
@@ -157,12 +157,11 @@ class Exits:
         import atexit
         import threading
 
-        # failure now: the program may become a user who may not read it
-        from . import failure, lost_interrupts
+        from . import failure  # the program may become a user who may not read it later
 
         if self._outermost is not None:
             return
-        lost_interrupts.raise_again()
+        raise_again()
         self._outermost = _find_outermost(sys._current_frames()[self._main_thread])
         watch_hard_exits(self._handle_hard_exit)
         failure.UnhandledErrors(self._link, lambda: self._outermost is not None).watch()
@@ -268,7 +267,7 @@ class Exits:
     def _report(self, failed: Failed) -> None:
         """Report once the failure with which this process will end; do nothing for status 0."""
         if failed.status and not self.has_failed:
-            from . import exit_barrier, failure
+            from . import barriers, failure
 
             self.has_failed = True
             cause = {} if self._tests is None else self._tests.as_cause()
@@ -276,7 +275,7 @@ class Exits:
                 cause = {"handled": self._shown}
             self._link.send(failure.add_explanation(failed, cause))
             if failed.joined:
-                exit_barrier.postpone(failed.status)
+                barriers.postpone(failed.status)
 
     @property
     def _in_job(self) -> bool:
@@ -308,3 +307,30 @@ def _is_jax_initialized() -> bool:
         return bool(sys.modules["jax"].distributed.is_initialized())
     except Exception:
         return False
+
+
+# --- ctrl-C during a callback of the garbage collector, where Python drops a KeyboardInterrupt ---
+
+# Seconds after which the main thread has left the callback.
+_BEHIND_S = 0.01
+
+
+def raise_again() -> None:
+    """Raise KeyboardInterrupt again, behind the callback, whenever Python drops it there."""
+    import _thread
+    import gc
+    import time
+
+    show = sys.unraisablehook
+
+    def interrupt() -> None:
+        time.sleep(_BEHIND_S)
+        _thread.interrupt_main()
+
+    def on_dropped(dropped: Any) -> None:
+        if dropped.exc_type is KeyboardInterrupt and dropped.object in gc.callbacks:
+            _thread.start_new_thread(interrupt, ())
+        else:
+            show(dropped)
+
+    sys.unraisablehook = on_dropped

@@ -23,7 +23,6 @@ from . import (
     below,
     coordinator,
     devices,
-    exit_barrier,
     first_backend,
     handled,
     jax_internals,
@@ -362,7 +361,7 @@ def _keep_cpu_backend(backend: Any) -> None:
     which they never do if they ended earlier. The end of the process closes them.
     """
     if backend.platform == "cpu":
-        exit_barrier.prevent_destruction(backend)
+        barriers.prevent_destruction(backend)
 
 
 def _adjust_jaxlib(address: str, environ: Mapping[str, str]) -> None:

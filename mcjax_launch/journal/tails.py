@@ -3,8 +3,16 @@
 import re
 from collections.abc import Callable
 
-from mcjax_launch.journal.colours import remove_colours
 from mcjax_launch.wire import frames
+
+# Python colours its tracebacks with FORCE_COLOR, and on a terminal from Python 3.13 on.
+_COLOURS = rb"\x1b\[[0-9;:]*m"
+
+
+def remove_colours(text: bytes) -> bytes:
+    """Return a text without the escape sequences that set colours."""
+    return re.sub(_COLOURS, b"", text) if b"\x1b" in text else text
+
 
 #: Bytes of a rank's stream that are kept for the summary.
 TAIL_BYTES = 16_384

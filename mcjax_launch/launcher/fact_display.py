@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from mcjax_launch.journal.facts import StacksShown
 from mcjax_launch.journal.verdict import determine_verdict
 from mcjax_launch.journal.words import describe_rank_end
+from mcjax_launch.options import features as declared
 from mcjax_launch.wire import hook_messages
 
 if TYPE_CHECKING:
     from mcjax_launch.console.console import Console
-    from mcjax_launch.journal.facts import HostGone
+    from mcjax_launch.journal.facts import HostGone, Stack
     from mcjax_launch.journal.rank_run import RankRun
     from mcjax_launch.journal.state import RunState
+    from mcjax_launch.launcher.part import JobLauncher
     from mcjax_launch.wire.messages import Exited, FromHook, Started
 
 
@@ -70,3 +74,55 @@ class FactDisplay:
         """Say what an agent could not remove."""
         if gone.bye.not_removed:
             self._console.note(f"{gone.host}: could not remove {gone.bye.not_removed}")
+
+
+# --- display of the stacks of all ranks, for the user or before a limit ends the job ---
+
+
+class StackDisplay:
+    """Display of stacks on the console, in events and for debuggers.
+
+    Args:
+        launcher: the launcher, whose agents are asked.
+
+    """
+
+    def __init__(self, launcher: JobLauncher) -> None:
+        self._launcher = launcher
+
+    def show(self, *, before_stop: bool = False) -> None:
+        """Ask for the stacks of all ranks and show them.
+
+        Args:
+            before_stop: True to ask for all threads; then the stop policy ends the job.
+
+        """
+        launcher = self._launcher
+        launcher.stacks.request(launcher.links, self._show, all_threads=before_stop)
+
+    def _show(self, stacks: list[Stack]) -> None:
+        launcher = self._launcher
+        lines = _format_stacks(stacks) if stacks else []
+        known = self._explain(stacks)
+        launcher.journal.append(StacksShown(lines, known))
+        lines += known
+        if lines and not launcher.debuggers.show(lines):
+            launcher.console.say("\n".join(lines))
+        launcher.perform(launcher.policy.on_stacks_shown())
+
+    def _explain(self, stacks: list[Stack]) -> Sequence[str]:
+        """Return lines to print below the stacks; before a stop, the summary will have them."""
+        explanations = self._launcher.parts.load_explanations()
+        if explanations is None:
+            return ()
+        if not self._launcher.policy.wants_stacks:
+            return explanations.explain_stacks(stacks)
+        explanations.record_stacks(stacks)
+        return ()
+
+
+def _format_stacks(stacks: Sequence[Stack]) -> list[str]:
+    """Format stacks as lines; without explanations as they came."""
+    if (snapshots := declared.load("snapshots")) is not None:
+        return list(snapshots.format_stacks(stacks))
+    return [line for stack in stacks for line in (f"rank {stack.rank}:", *stack.text.splitlines())]

@@ -14,7 +14,7 @@ from mcjax_launch.journal.sink import Target, make_standard_sinks
 from mcjax_launch.journal.stop_reasons import interrupted
 from mcjax_launch.machine.known_schedulers import find_scheduler
 from mcjax_launch.machine.loop import READ, Loop, SignalPipe, Signals
-from mcjax_launch.wire.signals import ENDING, FORWARDED
+from mcjax_launch.wire.exit_status import ENDING, FORWARDED
 
 if TYPE_CHECKING:
     from mcjax_launch.journal.stop_reasons import StopReason

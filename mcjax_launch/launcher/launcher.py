@@ -28,12 +28,11 @@ from mcjax_launch.journal.stop_reasons import StopReason
 from mcjax_launch.journal.summary import Summary
 from mcjax_launch.journal.tails import Tails
 from mcjax_launch.launcher.conclusion import conclude
-from mcjax_launch.launcher.fact_display import FactDisplay
+from mcjax_launch.launcher.fact_display import FactDisplay, StackDisplay
 from mcjax_launch.launcher.front import Front
 from mcjax_launch.launcher.part import DebuggerDisplay, LauncherParts
 from mcjax_launch.launcher.rank_reports import RankReports
 from mcjax_launch.launcher.rank_start import order_ranks, start_ranks
-from mcjax_launch.launcher.stack_display import StackDisplay
 from mcjax_launch.launcher.stack_requests import StackRequests
 from mcjax_launch.launcher.startup import Startup
 from mcjax_launch.launcher.stop_policy import (

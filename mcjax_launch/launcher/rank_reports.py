@@ -9,8 +9,8 @@ from mcjax_launch.journal.verdict import determine_verdict
 from mcjax_launch.launcher.stop_policy import RankFailure
 from mcjax_launch.transport.connection import AgentConnection
 from mcjax_launch.wire import exit_status, messages
+from mcjax_launch.wire.exit_status import ENDING
 from mcjax_launch.wire.frames import STDERR, Data
-from mcjax_launch.wire.signals import ENDING
 
 if TYPE_CHECKING:
     from mcjax_launch.launcher.part import JobLauncher

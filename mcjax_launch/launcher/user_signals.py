@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from mcjax_launch.journal.facts import Resumed
 from mcjax_launch.wire import messages
-from mcjax_launch.wire.signals import ENDING, FORWARDED
+from mcjax_launch.wire.exit_status import ENDING, FORWARDED
 
 if TYPE_CHECKING:
     from mcjax_launch.launcher.part import JobLauncher

@@ -28,9 +28,14 @@ from mcjax_launch.errors import LaunchError
 from mcjax_launch.machine.system import format_limit_error
 from mcjax_launch.python.result import Event, Line, OnEvent, OnLine, Result, Stream, make_result
 from mcjax_launch.transport.early import CLIENT
-from mcjax_launch.wire.exit_status import INTERNAL_ERROR, compute_exit_status
+from mcjax_launch.wire.exit_status import (
+    ENDING,
+    FORWARDED,
+    INTERNAL_ERROR,
+    compute_exit_status,
+    get_signal_name,
+)
 from mcjax_launch.wire.line import send
-from mcjax_launch.wire.signals import ENDING, FORWARDED, get_signal_name
 from mcjax_launch.wire.value import Value
 from mcjax_launch.wording import escape_unprintable
 
@@ -520,7 +525,7 @@ class Reporter:
     Args:
         on_line: called with each Line; None if the caller wants none.
         on_event: called with each Event; None if the caller wants none.
-        levels: levels of the launcher's lines to report as "note"; see `journal/kinds.py`.
+        levels: levels of the launcher's lines to report as "note"; see `journal/stream.py`.
 
     Attributes:
         failed: exception that a call has raised, after which no calls follow; else None.

@@ -14,10 +14,9 @@ import pytest
 from jobs import LAUNCHER, Ended, Jobs
 
 from mcjax_launch.journal.facts import Finding, JobBegan
-from mcjax_launch.journal.kinds import KINDS
 from mcjax_launch.journal.opening import EventsTarget
 from mcjax_launch.journal.sink import Target
-from mcjax_launch.journal.stream import EventStream
+from mcjax_launch.journal.stream import KINDS, EventStream
 from mcjax_launch.wire.timers import SCALE
 
 Event = dict[str, Any]

@@ -6,7 +6,7 @@ import pytest
 
 from mcjax_launch.transport import early
 from mcjax_launch.transport.pipes import Pipes
-from mcjax_launch.wire.signals import ENDING
+from mcjax_launch.wire.exit_status import ENDING
 
 FORKED = {
     "-n 4 train.py": True,

@@ -4,7 +4,7 @@ import pytest
 from histories import CALLBACK
 from records import failure
 
-from mcjax_launch.journal.headline import extract_headline
+from mcjax_launch.journal.words import extract_headline
 from mcjax_launch.wire.source_lines import find_quoted_exception
 
 pytestmark = pytest.mark.every_jax

@@ -14,8 +14,8 @@ from mcjax_launch.job.hosts import LOCAL, Host
 from mcjax_launch.options.options import Options
 from mcjax_launch.request import coordinates, ranks_python, ready, this_machine
 from mcjax_launch.request.hosts import choose_via, find_hosts
-from mcjax_launch.request.job import make_job
 from mcjax_launch.request.ranks_python import RanksPython
+from mcjax_launch.request.ready import make_job
 from mcjax_launch.request.this_machine import ThisMachine
 from mcjax_launch.wire.messages import VisibleGpus
 

@@ -28,7 +28,7 @@ from mcjax_launch.errors import LaunchError
 from mcjax_launch.features.explain.jax_messages import known_errors, lost_peer, noise, tracebacks
 from mcjax_launch.features.explain.noise_filter import NoiseFilter
 from mcjax_launch.features.explain.snapshots import format_stacks
-from mcjax_launch.features.preload.agent.import_server import Importer
+from mcjax_launch.features.preload.agent import Importer
 from mcjax_launch.features.recorder import program_code
 from mcjax_launch.hook import spmd_program
 from mcjax_launch.job import hosts, placeholders

@@ -2,20 +2,35 @@
 
 from __future__ import annotations
 
+import _signal  # unlike signal it makes no enums, for which each rank would wait
 import ctypes
+import errno
 import os
+import struct
 
 from ...machine.system import read_system_text
-from .forks import Forks
+from ...wire.exit_status import RESET_IN_RANKS
+from ...wire.rank_process import die_with_parent
 from .out_of_memory import OutOfMemory
-from .unix import HostProcess, Unix, start_each
+from .unix import (
+    HostProcess,
+    Unix,
+    become_standard,
+    explain_refusal,
+    find_paths,
+    start_each,
+    try_each,
+)
 
-TYPE_CHECKING = False  # as typing's own, without importing it: an agent's start is waited for
+TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
+    from typing import NoReturn
 
     from ...machine.system import Limit
+    from ...wire.rank_process import Prctl
     from .unix import Invocation, Spawned
+
 
 _PF_EXITING = 4  # of include/linux/sched.h, in /proc/PID/stat
 _PR_SET_NAME = 15
@@ -226,3 +241,74 @@ def _read_words(path: str) -> list[str]:
             return [os.fsdecode(word) for word in file.read().split(b"\0")[:-1]]
     except OSError:
         return []
+
+
+# --- forks of this process that become programs, which the kernel kills when this process ends ---
+
+_FAILED = struct.Struct("=ii")  # the pid of a fork that cannot execute its program, and the errno
+
+
+class Forks:
+    """Forks of this process, each of which executes a program.
+
+    Args:
+        prctl: function `prctl` of the C library.
+
+    Raises:
+        OSError: there is no room for another pipe.
+
+    """
+
+    def __init__(self, prctl: Prctl) -> None:
+        self._prctl = prctl
+        self._agent = os.getpid()
+        self._failed, self._failing = os.pipe()
+        # A signal to a fork must not run handlers inherited from this process.
+        self._mask = _signal.pthread_sigmask(_signal.SIG_BLOCK, _signal.valid_signals())
+        handled = [n for n in _signal.valid_signals() if callable(_signal.getsignal(n))]
+        self._reset = (*RESET_IN_RANKS, *handled)
+        self._programs: dict[int, Invocation] = {}
+
+    def fork(self, program: Invocation) -> int:
+        """Fork a process that executes a program; return its pid.
+
+        Raises:
+            OSError: there is no such program, or no room for another process.
+
+        """
+        paths = find_paths(program)
+        pid = os.fork()
+        if pid == 0:
+            self._become(paths, program)
+        self._programs[pid] = program
+        return pid
+
+    def finish(self) -> dict[int, Spawned]:
+        """Wait until each fork has executed its program; return why some cannot, by their pids."""
+        _signal.pthread_sigmask(_signal.SIG_SETMASK, self._mask)
+        os.close(self._failing)
+        with open(self._failed, "rb") as pipe:
+            codes = dict(_FAILED.iter_unpack(pipe.read()))  # exec closes the other end
+        for pid in codes:
+            os.waitpid(pid, 0)
+        return {
+            pid: explain_refusal(OSError(code, os.strerror(code)), self._programs[pid])
+            for pid, code in codes.items()
+        }
+
+    def _become(self, paths: list[str], program: Invocation) -> NoReturn:
+        """Turn a fork into its program, in its own session, with default signal actions."""
+        try:
+            become_standard(program.files)
+            os.setsid()
+            program.settings.apply()
+            for signum in self._reset:
+                _signal.signal(signum, _signal.SIG_DFL)
+            die_with_parent(self._agent, self._prctl)
+            _signal.pthread_sigmask(_signal.SIG_SETMASK, ())
+            try_each(paths, lambda path: os.execve(path, list(program.argv), program.env))
+        except BaseException as error:
+            code = getattr(error, "errno", None) or errno.EINVAL
+            os.write(self._failing, _FAILED.pack(os.getpid(), code))
+        finally:
+            os._exit(1)

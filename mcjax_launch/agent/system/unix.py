@@ -7,8 +7,8 @@ import os
 import sys
 
 from ...machine import system
+from ...wire.exit_status import RESET_IN_RANKS
 from ...wire.rank_process import PLAIN
-from ...wire.signals import RESET_IN_RANKS
 from ...wire.value import Value
 
 TYPE_CHECKING = False

@@ -11,7 +11,7 @@ import click
 from mcjax_launch.console.prefix import wants_colour
 from mcjax_launch.errors import LaunchError
 from mcjax_launch.features.check import run
-from mcjax_launch.features.check.judgement import Judgement, format_lines, has_errors
+from mcjax_launch.features.check.run import Judgement, format_lines, has_errors
 from mcjax_launch.job.plan import count_ranks_by_host
 from mcjax_launch.job.program_copies import list_source_paths
 from mcjax_launch.options import features as declared
@@ -21,7 +21,7 @@ from mcjax_launch.ranks import format_count
 from mcjax_launch.request import this_machine
 from mcjax_launch.request.command_line import CommandLine
 from mcjax_launch.request.hosts import find_hosts
-from mcjax_launch.request.job import make_job
+from mcjax_launch.request.ready import make_job
 from mcjax_launch.wire import exit_status
 
 #: Version of the file's format; goes up when a field changes its meaning or is removed.

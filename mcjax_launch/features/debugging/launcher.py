@@ -1,7 +1,11 @@
 """Lending of the user's terminal to debuggers in ranks."""
 
+from __future__ import annotations
+
+import contextlib
 import os
-from collections.abc import Sequence
+import termios
+from collections.abc import Callable, Sequence
 from signal import SIGCONT, SIGINT, SIGWINCH
 
 from mcjax_launch.features.debugging.messages import (
@@ -16,19 +20,113 @@ from mcjax_launch.features.debugging.messages import (
     TerminalGranted,
     TerminalRefused,
 )
-from mcjax_launch.features.debugging.turns import StoppedDebugger, Turns
-from mcjax_launch.features.debugging.user_terminal import UserTerminal
 from mcjax_launch.job.plan import Rank
 from mcjax_launch.journal.facts import DebuggingBegan, DebuggingEnded
 from mcjax_launch.journal.stop_reasons import StopReason
 from mcjax_launch.launcher.part import DebuggerDisplay, JobLauncher, LauncherPart
+from mcjax_launch.machine.loop import Loop
 from mcjax_launch.machine.system import is_in_foreground
+from mcjax_launch.machine.uplink import Uplink
 from mcjax_launch.options import features as declared
 from mcjax_launch.ranks import format_ranks
 from mcjax_launch.transport.connection import AgentConnection
 from mcjax_launch.wire import exit_status
 from mcjax_launch.wire.frames import Raw
 from mcjax_launch.wire.messages import ToLauncher
+from mcjax_launch.wire.value import Value
+
+#: Seconds for which a debugger that steps keeps the terminal.
+STEP_S = 1.0
+
+
+class StoppedDebugger(Value):
+    """Process of a rank that has stopped in its debugger.
+
+    Args:
+        rank: the rank.
+        pid: its process id on its host.
+        where: the line at which it has stopped.
+        reason: why, "" for a breakpoint.
+
+    """
+
+    rank: int
+    pid: int
+    where: str
+    reason: str = ""
+
+    def is_of(self, rank: int, pid: int) -> bool:
+        """Return whether it is the debugger of this process of a rank."""
+        return (self.rank, self.pid) == (rank, pid)
+
+
+class Turns:
+    """Debuggers that want the terminal, in order of arrival.
+
+    Times (`now`, `deadline`) are seconds of any steady clock.
+
+    Attributes:
+        active: the debugger that has the terminal; it steps while there is a deadline.
+        deadline: time at which a step has taken too long; None if no debugger steps.
+        has_ended: True if the job ends, so that no debugger gets the terminal any more.
+
+    """
+
+    def __init__(self) -> None:
+        self.active: StoppedDebugger | None = None
+        self.deadline: float | None = None
+        self.has_ended = False
+        self._waiting: list[StoppedDebugger] = []
+
+    @property
+    def waiting_ranks(self) -> tuple[int, ...]:
+        """Ranks whose debuggers wait for the terminal."""
+        return tuple(sorted(waiting.rank for waiting in self._waiting))
+
+    def add(self, stopped: StoppedDebugger) -> bool:
+        """Add a debugger that has stopped; return whether it has the terminal."""
+        if self.active is None or self.active.is_of(stopped.rank, stopped.pid):
+            self.active, self.deadline = stopped, None
+            return True
+        self._waiting.append(stopped)
+        return False
+
+    def resume(self, rank: int, pid: int, now: float, *, steps: bool) -> bool:
+        """Record that a program goes on, or has ended; return whether a turn is over.
+
+        Args:
+            rank: the rank.
+            pid: id of its process.
+            now: the time.
+            steps: True if the program will soon stop again.
+
+        """
+        if self.active is None or not self.active.is_of(rank, pid):
+            self._waiting = [each for each in self._waiting if not each.is_of(rank, pid)]
+            return False
+        if steps:
+            self.deadline = now + STEP_S
+            return False
+        # A process that ends in a step may end the job: others wait for that moment.
+        return self.deadline is None or not self._waiting
+
+    def remove(self, rank: int) -> bool:
+        """Remove a rank's debuggers, whose processes have ended; return whether a turn is over."""
+        self._waiting = [waiting for waiting in self._waiting if waiting.rank != rank]
+        return self.active is not None and self.active.rank == rank
+
+    def begin_next(self) -> StoppedDebugger | None:
+        """Begin and return the next debugger's turn; None if no debugger waits."""
+        self.active = self._waiting.pop(0) if self._waiting else None
+        self.deadline = None
+        return self.active
+
+    def end(self) -> list[StoppedDebugger]:
+        """End all turns, because the job ends; return the debuggers that have waited."""
+        waiting, self._waiting = self._waiting, []
+        self.has_ended = True
+        return waiting
+
 
 _DEBUGPY = "-m debugpy --listen 'localhost:567{process_id}' --wait-for-client PROGRAM"
 _WHAT_HELPS = f"run it at a terminal, or as {_DEBUGPY} (-x PYTHONBREAKPOINT=0 ignores breakpoints)"
@@ -253,3 +351,100 @@ class Debugging(LauncherPart, DebuggerDisplay):
 
 
 PART = Debugging
+
+# --- user's terminal, lent to a debugger in a rank, which opens it by its name ---
+
+_INPUT = 0
+# Waits for the launcher, and restores the terminal's settings if it has ended without a word. The
+# signals may be for a whole process group or session.
+_KEEPS = "trap '' INT TERM HUP QUIT TSTP TTOU TTIN USR1 USR2; read word || {{ stty {} <&1; echo; }}"
+
+
+class UserTerminal:
+    """Terminal at standard input.
+
+    Args:
+        loop: event loop that reports room on the screen.
+
+    Attributes:
+        path: its path.
+
+    """
+
+    def __init__(self, loop: Loop) -> None:
+        self.path = os.ttyname(_INPUT)
+        # Opened again: other processes share descriptor 0.
+        self._screen = os.open(self.path, os.O_RDWR | os.O_NOCTTY | os.O_NONBLOCK)
+        self._output = Uplink(self._screen, loop, self._on_written)
+        self._when_written: Callable[[], object] | None = None
+        self._settings = termios.tcgetattr(self._screen)
+        self._keeper: _Keeper | None = None  # while it is lent
+
+    @property
+    def is_lent(self) -> bool:
+        """True while a debugger has the terminal."""
+        return self._keeper is not None
+
+    def lend(self) -> None:
+        """Keep the settings, because a debugger may change them from now on."""
+        if self._keeper is not None:
+            return
+        self._settings = termios.tcgetattr(self._screen)
+        self._keeper = _Keeper(self._screen)
+        # A Ctrl-Z would suspend the launcher, and the rank would read on, beside the shell.
+        settings = termios.tcgetattr(self._screen)
+        settings[6][termios.VSUSP] = b"\0"
+        termios.tcsetattr(self._screen, termios.TCSANOW, settings)
+
+    def reclaim(self) -> None:
+        """End the lending, and restore the settings."""
+        keeper, self._keeper = self._keeper, None
+        if keeper is not None:
+            self._restore()
+            keeper.end()
+
+    def _restore(self) -> None:
+        with contextlib.suppress(OSError, termios.error):  # the terminal may be closed
+            termios.tcsetattr(self._screen, termios.TCSANOW, self._settings)
+
+    def write(self, text: bytes) -> None:
+        """Show whole lines beside what a debugger shows, now or as soon as there is room."""
+        if text:
+            self._output.send(text)
+
+    def call_when_written(self, call: Callable[[], object]) -> None:
+        """Call a function once all lines are on the screen, which may be slow."""
+        self._when_written = call
+        if self._output.empty:
+            self._on_written()
+
+    def _on_written(self) -> None:
+        call, self._when_written = self._when_written, None
+        if call is not None:
+            call()
+
+    def close(self) -> None:
+        """Restore and close the terminal: no rank is left that could change its settings."""
+        self.reclaim()
+        self._restore()
+        self._output.drop()
+        os.close(self._screen)
+
+
+class _Keeper:
+    """Process that restores a terminal's settings, as they are now, if the launcher is killed."""
+
+    def __init__(self, terminal: int) -> None:
+        import subprocess  # few runs have a debugger
+
+        stty = subprocess.run(["stty", "-g"], stdin=terminal, capture_output=True, text=True)
+        self._process = subprocess.Popen(
+            ["sh", "-c", _KEEPS.format(stty.stdout.strip())],
+            stdin=subprocess.PIPE,
+            stdout=terminal,
+            start_new_session=True,
+        )
+
+    def end(self) -> None:
+        """End the process, because the settings have been restored."""
+        self._process.communicate(b"restored\n")

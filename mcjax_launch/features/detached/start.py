@@ -28,8 +28,8 @@ from mcjax_launch.machine.loop import Loop
 from mcjax_launch.options import features as declared
 from mcjax_launch.options.options import Options
 from mcjax_launch.wire import exit_status
+from mcjax_launch.wire.exit_status import ENDING
 from mcjax_launch.wire.messages import Started
-from mcjax_launch.wire.signals import ENDING
 from mcjax_launch.wire.source_lines import format_path
 
 _OPTION, _ITS_VARIABLE = "--detach", "MCJAX_DETACH"

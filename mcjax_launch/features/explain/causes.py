@@ -13,12 +13,11 @@ from mcjax_launch.features.explain.victims import ran_other_collective
 from mcjax_launch.features.explain.view import Moment, View
 from mcjax_launch.journal.ending import RankFailed
 from mcjax_launch.journal.facts import Finding
-from mcjax_launch.journal.headline import extract_headline
 from mcjax_launch.journal.rank_run import RankRun, Verdict
 from mcjax_launch.journal.state import RunState
 from mcjax_launch.journal.summary import explain_job_end, name_failed_ranks
 from mcjax_launch.journal.verdict import determine_verdict
-from mcjax_launch.journal.words import OF_LIMITS, describe_rank_failure
+from mcjax_launch.journal.words import OF_LIMITS, describe_rank_failure, extract_headline
 from mcjax_launch.ranks import format_count
 from mcjax_launch.wire import source_lines
 from mcjax_launch.wire.hook_messages import Failed, Raised

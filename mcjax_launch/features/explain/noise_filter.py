@@ -18,12 +18,11 @@ from collections import Counter
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from mcjax_launch.console.line_filter import LineFilter
-from mcjax_launch.console.pieces import Fragment, Lines, Piece, Stream, make_lines
+from mcjax_launch.console.pieces import Fragment, LineFilter, Lines, Piece, Stream, make_lines
 from mcjax_launch.features.explain.jax_messages import noise
 from mcjax_launch.features.explain.jax_messages.tracebacks import find_tracebacks
-from mcjax_launch.journal.colours import remove_colours
 from mcjax_launch.journal.rank_run import Verdict
+from mcjax_launch.journal.tails import remove_colours
 from mcjax_launch.ranks import format_count, format_ranks
 from mcjax_launch.wire import frames
 from mcjax_launch.wire.source_lines import is_users

@@ -25,9 +25,9 @@ from mcjax_launch.features.explain.victims import (
 )
 from mcjax_launch.features.explain.view import Moment, View
 from mcjax_launch.journal.facts import Finding, GpuMemoryKnown, ProgramsDiffer
-from mcjax_launch.journal.headline import extract_headline, shorten_line
 from mcjax_launch.journal.rank_run import ErrorReport, RankRun, Stage
 from mcjax_launch.journal.state import RunState
+from mcjax_launch.journal.words import extract_headline, shorten_line
 from mcjax_launch.options import features as declared
 from mcjax_launch.ranks import (
     format_all_ranks,

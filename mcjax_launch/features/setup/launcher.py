@@ -13,10 +13,9 @@ from mcjax_launch.features.setup.options import SetupOptions
 from mcjax_launch.job.hosts import Host
 from mcjax_launch.launcher.part import JobLauncher, LauncherPart
 from mcjax_launch.transport.connection import AgentConnection
-from mcjax_launch.wire.exit_status import NOT_FOUND, TIMED_OUT, compute_exit_status
+from mcjax_launch.wire.exit_status import NOT_FOUND, TIMED_OUT, compute_exit_status, get_signal_name
 from mcjax_launch.wire.frames import Raw
 from mcjax_launch.wire.messages import Prepare, ToLauncher
-from mcjax_launch.wire.signals import get_signal_name
 from mcjax_launch.wire.timers import scale_time
 from mcjax_launch.wording import cut_end, format_names, format_one_line, format_rough_duration
 

@@ -9,7 +9,7 @@ import pytest
 
 from mcjax_launch.errors import HostsFailed
 from mcjax_launch.features.check import probe, run
-from mcjax_launch.features.check.judgement import (
+from mcjax_launch.features.check.run import (
     Judgement,
     format_lines,
     judge_folders,
@@ -17,9 +17,11 @@ from mcjax_launch.features.check.judgement import (
     judge_program,
     judge_reach,
     judge_sum,
+    make_check_job,
+    merge_by_host,
     merge_findings,
+    parse_output,
 )
-from mcjax_launch.features.check.run import make_check_job, merge_by_host, parse_output
 from mcjax_launch.job.hosts import Host
 from mcjax_launch.job.job import Job
 

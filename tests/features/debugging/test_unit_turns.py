@@ -4,7 +4,7 @@ from records import run_of
 
 from mcjax_launch.cli.command import command
 from mcjax_launch.cli.words import divide_words
-from mcjax_launch.features.debugging.turns import STEP_S, StoppedDebugger, Turns
+from mcjax_launch.features.debugging.launcher import STEP_S, StoppedDebugger, Turns
 from mcjax_launch.job.job import Job
 from mcjax_launch.journal.state import RunState
 from mcjax_launch.launcher.time_limits import TimeLimits

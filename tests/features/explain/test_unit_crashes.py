@@ -8,8 +8,7 @@ from records import failure
 
 from mcjax_launch.features.explain.jax_messages.crashes import find_crash_words
 from mcjax_launch.features.explain.snapshots import find_crash_frame
-from mcjax_launch.journal.headline import extract_headline
-from mcjax_launch.journal.words import describe_rank_end, describe_rank_failure
+from mcjax_launch.journal.words import describe_rank_end, describe_rank_failure, extract_headline
 
 ABRT, ILL = -signal.SIGABRT, -signal.SIGILL
 CHECK = "F1126 12:00:00.123456   4711 reader.cc:88] Check failed: a == b (7 vs. 9) x.arecord\n"

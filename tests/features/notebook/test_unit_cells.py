@@ -14,7 +14,7 @@ from mcjax_launch.features.notebook.cells import (
     prefix_lines,
     read_cell,
 )
-from mcjax_launch.features.notebook.keywords import parse_words
+from mcjax_launch.features.notebook.magics import parse_words
 from mcjax_launch.features.session.client.progress import CallFailed, RankError
 from mcjax_launch.features.session.client.session import select_ranks
 from mcjax_launch.features.session.hook.shown import make_bundles

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 from jobs import shell_script
 
-from mcjax_launch.features.report import checkout
-from mcjax_launch.features.report.checkout import find_checkout
+from mcjax_launch.features.report import report_file
+from mcjax_launch.features.report.report_file import find_checkout
 from mcjax_launch.job.job import Job
 
 pytestmark = pytest.mark.skipif(shutil.which("git") is None, reason="needs git")
@@ -107,7 +107,7 @@ def test_git_may_be_missing_or_slow(
         shell_script(folder / "git", script)
     monkeypatch.setenv("PATH", f"{folder}:{os.defpath}" if script else str(folder))
     if "hangs" in name:
-        monkeypatch.setattr(checkout, "_ANSWERS_S", 0.3)
+        monkeypatch.setattr(report_file, "_ANSWERS_S", 0.3)
     assert look(repository) == {"folder": str(repository), "commit": commit, "clean": clean}
 
 

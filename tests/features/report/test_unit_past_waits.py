@@ -3,7 +3,7 @@
 from records import end_of, run_of, say
 from told import launch
 
-from mcjax_launch.features.report.past_waits import EXIT, INITIALIZE, collect_waits
+from mcjax_launch.features.report.run_record import EXIT, INITIALIZE, collect_waits
 from mcjax_launch.journal.state import RunState
 from mcjax_launch.wire.hook_messages import Joined, Joining, Leaving
 

@@ -6,7 +6,7 @@ Patterns are compiled when the first line is to be matched, so that no start of 
 import re
 from collections.abc import Sequence
 
-from mcjax_launch.journal.colours import remove_colours
+from mcjax_launch.journal.tails import remove_colours
 
 # Gloo writes a line in pieces, so two threads of one rank mix theirs.
 _PIECES = (

@@ -6,7 +6,7 @@ An argparse message about a wrong command line counts as a traceback without cal
 import re
 
 from mcjax_launch.features.explain.jax_messages.lost_peer import is_of_lost_peer
-from mcjax_launch.journal.colours import remove_colours
+from mcjax_launch.journal.tails import remove_colours
 
 # The first line of each traceback.
 _START = b"Traceback (most recent call last):"

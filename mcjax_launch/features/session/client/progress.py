@@ -7,7 +7,7 @@ from enum import Enum, auto
 
 from mcjax_launch.errors import LaunchError
 from mcjax_launch.features.session.client.calls import Answer
-from mcjax_launch.journal.headline import extract_headline
+from mcjax_launch.journal.words import extract_headline
 from mcjax_launch.ranks import format_ranks, group_by_key
 from mcjax_launch.wire.exit_status import FAILED
 from mcjax_launch.wire.timers import scale_time
