@@ -1,5 +1,6 @@
 """The core of the package: what runs without the folders that can be deleted."""
 
+import re
 import shutil
 import signal
 import sys
@@ -127,3 +128,17 @@ def test_programs_are_launched_without_the_folders_of_calls(jobs: Jobs, tmp_path
     ended = jobs.start(launcher=[sys.executable, "-c", code], cwd=tmp_path).finish()
     assert (ended.status, ended.stderr) == (0, "")
     assert ended.stdout.split() == [str(copy / "__init__.py"), "hi"]
+
+
+def test_the_feature_of_the_architecture_works(jobs: Jobs, tmp_path: Path) -> None:
+    """The page has it in full: its two modules, and its package has a docstring."""
+    page = (Path(__file__).parents[2] / "ARCHITECTURE.md").read_text()
+    folder = copy_without(to=tmp_path) / "features" / "announce"
+    folder.mkdir()
+    (folder / "__init__.py").write_text('"""--announce."""\n')
+    for name, text in re.findall(r"```python\n# (\w+\.py)\n(.*?)```", page, re.DOTALL):
+        (folder / name).write_text(text)
+    ended = jobs.start("--announce", "all run", "-n", 2, "true", cwd=tmp_path).finish()
+    assert (ended.status, ended.stderr) == (0, "mcjax-launch: all run\n")
+    shown = jobs.start("--help", "output", cwd=tmp_path).finish().stdout
+    assert "Print TEXT once all ranks run." in " ".join(shown.split())
