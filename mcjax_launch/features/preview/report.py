@@ -344,12 +344,13 @@ def _describe_rematerialized(rank: RankReport) -> Iterator[str]:
         )
 
 
-_REMATERIALIZED = re.compile(r'Involuntary full rematerialization\.[^\n]*?op_name="([^"]*)"')
+_REMATERIALIZED = "Involuntary full rematerialization."
 
 
 def find_rematerialized(stderr: str) -> list[str]:
     """Return the operations whose operand the compiler reshards by making it whole."""
-    return _REMATERIALIZED.findall(stderr)
+    told = (line.partition(_REMATERIALIZED)[2] for line in stderr.splitlines())
+    return [found[1] for found in (re.search(r'op_name="([^"]*)"', line) for line in told) if found]
 
 
 # --- words ---

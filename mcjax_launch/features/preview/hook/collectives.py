@@ -16,12 +16,12 @@ if TYPE_CHECKING:
 
 _BEGIN = re.compile(r"(?:ENTRY )?%?([\w.\-]+) \(.*\{$")
 _COLLECTIVE = re.compile(
-    r" = (\(.*?\)|\S+) (all-reduce|all-gather|reduce-scatter|(?:ragged-)?all-to-all"
+    r"(\(.*?\)|\S+) (all-reduce|all-gather|reduce-scatter|(?:ragged-)?all-to-all"
     r"|collective-permute|collective-broadcast)(-start)?\("
 )
 _CALLED = re.compile(
     r"(body|condition|calls|to_apply|branch_computations|called_computations)"
-    r"=(%?[\w.\-]+|\{[^}]*\})"
+    r"=(%?[\w.\-]+|\{[^{}]*\})"
 )
 _TRIPS = re.compile(r'"known_trip_count":\{"n":"(\d+)"')
 _SHAPE = re.compile(r"\b(pred|bf16|[a-z]\d\w*)\[([\d,]*)\]")
@@ -47,7 +47,7 @@ def find_collectives(text: str, layout: Layout) -> tuple[Collective, ...]:
     """Return the collectives of a compiled program, given as HLO text, those of a loop repeated."""
     found: defaultdict[tuple[str, tuple[str, ...]], list[float]] = defaultdict(lambda: [0, 0, 0.0])
     for operation, count in _list_operations(text):
-        match = _COLLECTIVE.search(operation)
+        match = _COLLECTIVE.match(operation.partition(" = ")[2])
         if match is None or "is_host_transfer=true" in operation:
             continue
         groups = [group for group in find_groups(operation, len(layout.hosts)) if len(group) > 1]

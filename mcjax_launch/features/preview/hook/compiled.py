@@ -62,10 +62,10 @@ def format_sharding(text: str) -> str:
     """Return an argument's sharding, as in a program's code, in words."""
     if not text:
         return "not committed to devices"
-    axes = re.search(r"<@[^,]*, \[(.*?)\](?:>|,)", text)
+    axes = re.search(r"<@[^<,]*, \[([^\[\]]*)\](?:>|,)", text)
     if axes is None:
         return f"sharded {text}"
-    parts = re.findall(r"\{([^}]*)\}", axes[1])
+    parts = re.findall(r"\{([^{}]*)\}", axes[1])
     words = [part.replace('"', "'").replace(", ?", "").replace("?", "") or "None" for part in parts]
     return f"sharded P({', '.join(words)})"
 
