@@ -126,7 +126,7 @@ def _parser() -> argparse.ArgumentParser:
     add("--quick", action="store_true", help="two rounds: does all of it work?")
     add("--rounds", type=int, metavar="N", help="at most N rounds, where they take long")
     add("--to-the-end", action="store_true", help="wait for JAX's own end of a failed job: 300 s")
-    add("--install", action="store_true", help="install honcho and MPICH for this (build/peers)")
+    add("--install", action="store_true", help="install djaxrun, honcho and MPICH (build/peers)")
     add("--json", default=str(_SAVED), metavar="FILE", help="where to save (build/bench.json)")
     add("--saved", metavar="FILE", help="measure nothing: print what such a file has")
     add("--write", metavar="PAGE", help="put the tables into a page, below <!-- scripts/bench -->")

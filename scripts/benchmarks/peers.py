@@ -12,7 +12,9 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 #: Where `--install` puts those that come from the package index.
 VENV = ROOT / "build" / "peers"
-_FROM_INDEX = ("honcho", "mpich")
+_FROM_INDEX = ("honcho", "mpich", "netket")
+#: Those that print no version, or import gigabytes before, and what they come with.
+_PACKAGES = {"torchrun": "torch", "djaxrun": "netket"}
 _NOT_ROOT = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
 
 LOOP = "shell loop"
@@ -58,6 +60,11 @@ def _hydra(count: int, argv: Sequence[str], folder: Path, *options: str) -> list
 
 def _torchrun(count: int, argv: Sequence[str], folder: Path) -> list[str]:
     return [_found("torchrun"), "--no-python", f"--nproc-per-node={count}", *argv]
+
+
+def _djaxrun(count: int, argv: Sequence[str], folder: Path) -> list[str]:
+    """NetKet's launcher, which writes a log of each process; -s: lines instead of panels."""
+    return [_found("djaxrun"), "-s", "-np", str(count), "-o", str(folder / "djaxrunlog"), *argv]
 
 
 def _honcho(count: int, argv: Sequence[str], folder: Path) -> list[str]:
@@ -107,6 +114,12 @@ def _version(program: str) -> str:
     return next((word for word in words if word[:1].isdigit()), "")
 
 
+def _package_version(program: str, package: str) -> str:
+    """Return a package and its version, of the venv that a program is in; nothing elsewhere."""
+    found = Path(program).parents[1].glob(f"lib/python3*/site-packages/{package}-*.dist-info")
+    return next((f"({package} {path.stem.partition('-')[2]})" for path in found), "")
+
+
 def here() -> list[Peer]:
     """Those that are installed; the shell loop always is."""
     known = (
@@ -115,14 +128,16 @@ def here() -> list[Peer]:
         (_mpich(), "MPICH's hydra", _hydra, _with(_hydra, "-prepend-rank")),
         ("torchrun", "torchrun", _torchrun, None),
         ("srun" if "SLURM_JOB_ID" in os.environ else "", "srun", _srun, _with(_srun, "-l")),
+        ("djaxrun", "djaxrun", _djaxrun, _djaxrun),
         ("honcho", "honcho", _honcho, _honcho),
     )
     found = [Peer(LOOP, _loop)]
     for program, name, command, prefixed in known:
         path = _found(program) if program else ""
         if path:
-            version = "" if name == "torchrun" else _version(path)  # which imports torch
-            slow = command is _honcho
+            package = _PACKAGES.get(name)
+            version = _package_version(path, package) if package else _version(path)
+            slow = command in (_honcho, _djaxrun)
             found.append(Peer(f"{name} {version}".strip(), command, prefixed, slow))
     return found
 
@@ -135,6 +150,7 @@ def missing() -> list[str]:
         (_open_mpi(), "Open MPI", "the system's package openmpi-bin"),
         (_mpich(), "MPICH's hydra", "scripts/bench --install"),
         (_found("honcho"), "honcho", "scripts/bench --install"),
+        (_found("djaxrun"), "djaxrun", "scripts/bench --install"),
         (_found("torchrun"), "torchrun", "not installed for this: torch takes gigabytes"),
         (os.environ.get("SLURM_JOB_ID"), "srun", "run this in an allocation of Slurm"),
     ):
