@@ -161,7 +161,7 @@ class Exits:
 
         if self._outermost is not None:
             return
-        raise_again()
+        raise_dropped_interrupts()
         self._outermost = _find_outermost(sys._current_frames()[self._main_thread])
         watch_hard_exits(self._handle_hard_exit)
         failure.UnhandledErrors(self._link, lambda: self._outermost is not None).watch()
@@ -309,13 +309,15 @@ def _is_jax_initialized() -> bool:
         return False
 
 
-# --- ctrl-C during a callback of the garbage collector, where Python drops a KeyboardInterrupt ---
+# --- Ctrl-C during a callback of the garbage collector, where Python drops a KeyboardInterrupt ---
 
 # Seconds after which the main thread has left the callback.
 _BEHIND_S = 0.01
+# What Python 3.14 says instead of giving the callback.
+_SAID = "Exception ignored while calling GC callback"
 
 
-def raise_again() -> None:
+def raise_dropped_interrupts() -> None:
     """Raise KeyboardInterrupt again, behind the callback, whenever Python drops it there."""
     import _thread
     import gc
@@ -328,7 +330,8 @@ def raise_again() -> None:
         _thread.interrupt_main()
 
     def on_dropped(dropped: Any) -> None:
-        if dropped.exc_type is KeyboardInterrupt and dropped.object in gc.callbacks:
+        of_callback = dropped.object in gc.callbacks or (dropped.err_msg or "").startswith(_SAID)
+        if dropped.exc_type is KeyboardInterrupt and of_callback:
             _thread.start_new_thread(interrupt, ())
         else:
             show(dropped)
