@@ -77,7 +77,7 @@ def _suggest_run(name: str, file: str) -> str:
     """Return advice to run a script with Python if its text has imports, else with bash."""
     lines = _read(file, _MOST_BYTES).splitlines()
     is_python = any(line.startswith((b"import ", b"from ")) for line in lines)
-    return f"; run it as {'python' if is_python else 'bash'} {_quote_program(name, file)}"
+    return f"; run it as {'python3' if is_python else 'bash'} {_quote_program(name, file)}"
 
 
 def _quote_program(name: str, file: str) -> str:
@@ -108,7 +108,7 @@ def explain_exec_refusal(name: str, file: str, code: int) -> str:
         return _explain_elf(head)
     if head.startswith(_ZIP):
         is_python = b"__main__.py" in _read(file, -1)
-        how = f"; run it as python {_quote_program(name, file)}" if is_python else ""
+        how = f"; run it as python3 {_quote_program(name, file)}" if is_python else ""
         return f"is a zip archive{how}"
     if head.startswith(_BOM + b"#!"):
         cure = f"remove it with sed -i '1s/^\\xef\\xbb\\xbf//' {_quote_program(name, file)}"

@@ -35,7 +35,7 @@ REFUSED: dict[str, tuple[bytes, str, str]] = {
     "no #!, Python": (
         b"import os\nprint('ran')\n",
         "has no #! line; run it as ",
-        "python './a b'",
+        "python3 './a b'",
     ),
     "no interpreter": (
         b"#!/no/such/sh\necho ran\n",
@@ -47,7 +47,7 @@ REFUSED: dict[str, tuple[bytes, str, str]] = {
         "its first line names /usr, which is not executable; run it as ",
         "bash './a b'",
     ),
-    "zipapp": (b"", "is a zip archive; run it as ", "python './a b'"),
+    "zipapp": (b"", "is a zip archive; run it as ", "python3 './a b'"),
     "byte-order mark": (
         "\N{ZERO WIDTH NO-BREAK SPACE}#!/bin/sh\necho ran\n".encode(),
         "has a byte-order mark before its #!; remove it with ",
