@@ -82,11 +82,13 @@ STATUS = {  # of others it is 0, or what --preempted-status says
 }
 ENVIRONMENT = {
     HANG: {timers.SCALE: "0.1"},
-    # Open MPI refuses root, and more ranks than cores.
+    # Open MPI refuses root, and more ranks than cores; two variables of 4, and of 5 and 6.
     "schedulers.md: mpirun -n 4 mcjax-launch --no-hook train.py": {
         "OMPI_ALLOW_RUN_AS_ROOT": "1",
         "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
         "OMPI_MCA_rmaps_base_oversubscribe": "1",
+        "MPI4PY_MPIABI": "openmpi",  # MPICH may be here too
+        "PRTE_MCA_rmaps_default_mapping_policy": ":oversubscribe",
     },
 }
 

@@ -281,13 +281,15 @@ def test_bare_initialize_works_under_srun_without_the_launcher(
 
 @pytest.mark.jax
 @pytest.mark.skipif(
-    shutil.which("mpirun") is None, reason="needs Open MPI: apt install openmpi-bin"
+    shutil.which("mpirun") is None or not documented.is_open_mpi_known_to_jax(),
+    reason="needs Open MPI: apt install openmpi-bin; from Open MPI 5 on also mpi4py",
 )
 def test_open_mpi_coordinates_are_taken_only_without_the_hook(jobs: Jobs) -> None:
     """With us its coordinates are not taken; with --no-hook they are."""
     mpirun = ["mpirun", "--allow-run-as-root", "--oversubscribe"]
     program = [LAUNCHER[0], str(PROGRAMS / "coordinates.py"), "nothing"]
     environ = jobs.environment(JAX_PLATFORMS="cpu", JAX_NUM_CPU_DEVICES="1")
+    environ["MPI4PY_MPIABI"] = "openmpi"  # MPICH may be here too
     ours = [*mpirun, "-n", "1", *LAUNCHER, "-n", "2", *program]
     theirs = [*mpirun, "-n", "2", *LAUNCHER, "--no-hook", "--no-prefix", *program]
     for command in (ours, theirs):
