@@ -84,7 +84,7 @@ def _is_guardian(process: psutil.Process) -> bool:
         return (
             "-I -S -c" in " ".join(process.cmdline())
             and parent is not None
-            and parent.name() == "sshd"
+            and parent.name() in ("sshd", "sshd-session")  # the second from OpenSSH 9.8 on
         )
     except psutil.NoSuchProcess:
         return False

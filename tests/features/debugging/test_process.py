@@ -4,6 +4,7 @@ import os
 import re
 import shlex
 import signal
+import sys
 from collections.abc import Callable
 from itertools import zip_longest
 from pathlib import Path
@@ -277,11 +278,18 @@ def test_interrupt_goes_to_the_rank_at_the_prompt_and_later_to_the_job(start: ST
     assert terminal.is_as_it_was
 
 
+def confirm(terminal: Terminal) -> None:
+    """Answer the question that pdb asks from Python 3.14 on."""
+    if sys.version_info >= (3, 14):
+        terminal.answer("Quit anyway? [y/n] ", "y")
+
+
 @pytest.mark.parametrize("keys", ["q\r", "\x04", "exit\r"])
 def test_leaving_the_debugger_ends_the_job(start: START, keys: str) -> None:
     terminal = start("-n 3", WITH_OTHERS, "1")
     terminal.until(PROMPT)
     terminal.type(keys)
+    confirm(terminal)
     assert terminal.finish() == 130
     assert "(Pdb 1) " in terminal.shown
     *_, end = PROMPT.split(terminal.shown, maxsplit=1)
@@ -304,6 +312,7 @@ def test_ranks_that_wait_for_their_turn_end_without_a_traceback(start: START) ->
     terminal = start("-n 3", PROGRAM, "012")
     until_all_wait(terminal)
     terminal.type("q\r")
+    confirm(terminal)
     assert terminal.finish() == 130
     assert "Traceback" not in terminal.shown
     assert "no terminal for a debugger" not in terminal.shown

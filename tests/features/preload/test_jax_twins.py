@@ -44,7 +44,7 @@ def seen():
         "command": [Path("/proc/self/cmdline").read_text(), Path("/proc/self/comm").read_text()],
         "environ": sorted(word for word in Path("/proc/self/environ").read_text().split(chr(0)) if word and not word.startswith(("MCJAX_", *own))),
         "cores": len(os.sched_getaffinity(0)),
-        "files": [(fd, *kind(fd)) for fd in sorted(os.listdir("/proc/self/fd"))[:-1]],
+        "files": [each for each in sorted((min(int(fd), 3), *kind(fd)) for fd in sorted(os.listdir("/proc/self/fd"))[:-1]) if "libffi" not in each[1]],
         "leads": [number == os.getpid() for number in (os.getsid(0), os.getpgid(0), threading.main_thread().native_id)],
         "main": [main is globals(), sorted(n for n in main if n.startswith("__")), str(main["__loader__"]), main["__package__"]],
         "python": [sys.argv, sys.orig_argv, str(sys.flags), sys._xoptions, sys.executable, sys.prefix, hash("a word")],

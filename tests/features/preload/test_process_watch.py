@@ -36,8 +36,11 @@ def folder(tmp_path: Path) -> Path:
     (tmp_path / "env" / "bin" / "python").symlink_to(python)
     (tmp_path / "env" / "pyvenv.cfg").write_text(f"home = {python.parent}\n")
     (packages / "jax.py").write_text(JAX.format(log=str(tmp_path / "log")))
-    (packages / "sitecustomize.py").write_text("import builtins, team; builtins.custom = team.text")
-    (packages / "team.py").write_text("text = 'old'")
+    # In PYTHONPATH: Debian's Python has a sitecustomize of its own before that of the packages.
+    custom = tmp_path / "custom"
+    custom.mkdir()
+    (custom / "sitecustomize.py").write_text("import builtins, team; builtins.custom = team.text")
+    (custom / "team.py").write_text("text = 'old'")
     (tmp_path / "src").mkdir()
     (tmp_path / "src" / "train.py").write_text(PROGRAM)
     return tmp_path
@@ -50,7 +53,12 @@ def packages_of(folder: Path) -> Path:
 def start(jobs: Jobs, folder: Path) -> Running:
     """A job that has run once, and whose next run has imported."""
     words = ["-v", "-n", 2, "--python", folder / "env" / "bin" / "python", "--watch", "train.py"]
-    running = jobs.start("--preload", "auto", *words, cwd=folder / "src", stderr=subprocess.STDOUT)
+    running = jobs.start(
+        *("--preload", "auto", *words),
+        cwd=folder / "src",
+        env={"PYTHONPATH": str(folder / "custom")},
+        stderr=subprocess.STDOUT,
+    )
     running.read_until("forked after importing jax")
     running.read_until("waiting for the next save")
     eventually(lambda: (folder / "log").read_text() == "xx")
@@ -82,11 +90,11 @@ def test_ranks_are_forked_if_nothing_else_has_changed(jobs: Jobs, folder: Path) 
 
 
 def edit_sitecustomize(folder: Path) -> None:
-    save(packages_of(folder) / "sitecustomize.py", "import builtins; builtins.custom = 'renewed'")
+    save(folder / "custom" / "sitecustomize.py", "import builtins; builtins.custom = 'renewed'")
 
 
 def edit_what_sitecustomize_imports(folder: Path) -> None:
-    (packages_of(folder) / "team.py").write_text("text = 'renewed'")
+    (folder / "custom" / "team.py").write_text("text = 'renewed'")
 
 
 def upgrade_a_package(folder: Path) -> None:
