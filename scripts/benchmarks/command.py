@@ -56,6 +56,9 @@ def main(argv: Sequence[str] | None = None) -> None:
     signal.signal(signal.SIGTERM, lambda signum, frame: sys.exit(128 + signum))  # ends its jobs
     if options.install:
         peers.install()
+    # What nohup ignores, or a script's shell in the background, the launchers would ignore as well.
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     results: Results
     if options.saved is None:
         about, results = _measured(options)

@@ -26,7 +26,9 @@ if address is None:
         or os.environ.get("RANK") or os.environ.get("PARALLEL_SEQ") or os.environ["SLURM_PROCID"]
     address, count = os.environ["BENCH_COORDINATOR"], "4"
     number = int(number) - ("PARALLEL_SEQ" in os.environ)
-jax.distributed.initialize(address, int(count), int(number))
+# Not by Open MPI, for which JAX needs mpi4py.
+jax.distributed.initialize(
+    address, int(count), int(number), cluster_detection_method="deactivate")
 multihost_utils.sync_global_devices("all")
 if int(number) == 1:
     open(os.environ["BENCH_RAISED"], "w").close()
@@ -124,6 +126,8 @@ def _raised(bench: Bench, command: Sequence[str], address: str) -> str:
                 if time.perf_counter() > began + JAX_LIMIT_S:
                     return "did not start"
                 time.sleep(0.01)
+            if not mark.exists():
+                return f"ended early, {job.wait()}"
             limit_s = _JAX_END_S if bench.to_the_end else JAX_LIMIT_S
             seconds = marked.silent_after(limit_s)
             if seconds is None:
