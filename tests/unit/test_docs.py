@@ -267,3 +267,10 @@ def test_each_helper_of_the_tests_says_what_it_does(folder: str) -> None:
     for path in sorted((ROOT / folder).glob("*.py")):
         said = ast.get_docstring(ast.parse(path.read_text())) or ""
         assert said.partition("\n")[0].endswith((".", ":")), path
+
+
+def test_each_feature_is_placed() -> None:
+    """A page says which folder a feature is, for whoever looks for its code."""
+    folders = {path.parent.name for path in (ROOT / "mcjax_launch/features").glob("*/__init__.py")}
+    placed = "".join(page.read_text() for page in PAGES)
+    assert [name for name in sorted(folders) if f"`features/{name}/`" not in placed] == []
