@@ -1,7 +1,7 @@
 """The command line, with what all ways to act on it need; features have further ways."""
 
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING
 
@@ -18,22 +18,15 @@ from mcjax_launch.journal.attempt import JobOutcome
 from mcjax_launch.journal.events import NO_EVENTS, Events
 from mcjax_launch.journal.facts import Said
 from mcjax_launch.journal.journal import Journal
+from mcjax_launch.options import features as declared
 from mcjax_launch.options.options import Options
 from mcjax_launch.request import combinations, ready
-from mcjax_launch.request.coordinates import find_program_name, reads_coordinates
 
 if TYPE_CHECKING:
     from mcjax_launch.job.hosts import Host
     from mcjax_launch.job.job import Job
     from mcjax_launch.journal.opening import EventsTarget
     from mcjax_launch.launcher.front import Front
-
-# Texts in the message of a job whose program got too few arguments, and what may be missing.
-_TOO_FEW = (
-    *("IndexError", "not enough values to unpack", "exit status 2", "sys.exit(2)"),
-    *("invalid literal for int()", "Missing mandatory value", "is not in struct"),
-)
-_COORDINATES = "{process_id}, {num_processes} and {coordinator}"
 
 
 class TypedCommand:
@@ -160,25 +153,13 @@ class TypedCommand:
             front=front,
         )
         if outcome.status and not self.options.quiet:
-            for line in self._find_argument_hints(outcome, job):
+            for line in (
+                *find_misplaced_options(self.options, self._context, outcome),
+                *declared.advise(job, outcome, get_own_words(self.options, self._context)),
+            ):
                 self._say(line)
         self.journal.append(outcome)
         return outcome
-
-    def _find_argument_hints(self, outcome: JobOutcome, job: "Job") -> Iterator[str]:
-        """Yield hints about wrong arguments of a program that has failed."""
-        yield from find_misplaced_options(self.options, self._context, outcome)
-        if not outcome.failed_early:
-            return
-        if not any(mark in outcome.message for mark in _TOO_FEW):
-            return
-        if program := job.suggest_program():
-            import shlex
-
-            line = shlex.join(["mcjax-launch", *get_own_words(self.options, self._context)])
-            yield f"hint: {find_program_name(job)} needs arguments: {line} {' '.join(program)}"
-        elif reads_coordinates(job):
-            yield f"hint: in PROGRAM's arguments, {_COORDINATES} are replaced by each rank's own"
 
     # --- lines ---
 

@@ -17,6 +17,7 @@ Such a module has an OptionGroup, and functions for a job that is made, as far a
 - `warn(options)` yields lines on likely mistakes.
 - `ADVISED` is advice, and options of other launchers that get it; `COMMANDS` the same for words in
   PROGRAM's place; `EXAMPLE` is a line of -h, and `REMINDER` a sentence there.
+- `advise(job, outcome, words)` yields hints after a failed job; `words` are those of the launcher.
 - `make_readers(job, words, say, has_client=...)` yields readers of the journal for a run.
 
 Without a feature's folder its options are unknown, and code outside of it reads them as not given.
@@ -126,12 +127,14 @@ class Where(NamedTuple):
     Args:
         hosts: hosts that get ranks.
         environ: variables of this process.
+        note: called with each line to print.
         say: called with each line to print for --verbose; None to print none.
 
     """
 
     hosts: Sequence[Any]
     environ: Mapping[str, str]
+    note: Callable[[str], object]
     say: Callable[[str], object] | None
 
 
@@ -185,6 +188,12 @@ def warn(options: object) -> Iterator[str]:
     """Yield lines on likely mistakes in options of features."""
     for own in list_all("warn"):
         yield from own(options)
+
+
+def advise(job: object, outcome: object, words: Sequence[str]) -> Iterator[str]:
+    """Yield hints of features after a failed job."""
+    for own in list_all("advise"):
+        yield from own(job, outcome, words)
 
 
 def make_readers(

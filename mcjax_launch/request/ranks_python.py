@@ -54,8 +54,8 @@ def describe(job: Job, hosts: Sequence[Host]) -> str:
     """Return a line for -v: the ranks' Python, and the reason for this choice."""
     origin = f" ({job.python_origin})" if job.python_origin else ""
     text = f"the ranks' Python: {job.python}{origin}"
-    if declared.find_first(job) and not job.python_given:
-        return f"{text}, unless --setup chooses another"
+    if (first := declared.find_first(job)) and not job.python_given:
+        return f"{text}, unless --{first} chooses another"
     elsewhere = not job.python_given and not all(host.is_local for host in hosts)
     return f"{text}; python3 on hosts that do not have it" if elsewhere else text
 

@@ -5,7 +5,6 @@ Every run waits for the imports of this module; modules that only some runs need
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
@@ -22,7 +21,6 @@ from mcjax_launch.options.options import Options
 from mcjax_launch.options.wrappers import Wrapper, parse
 from mcjax_launch.ranks import MOST_RANKS
 from mcjax_launch.request import ranks_python, this_machine
-from mcjax_launch.request.coordinates import complete_program, find_program_name, suggest_program
 from mcjax_launch.request.hosts import describe_allocation, describe_unused_way, find_hosts
 from mcjax_launch.request.program import check_pipe, check_program
 from mcjax_launch.request.this_machine import ThisMachine
@@ -69,26 +67,11 @@ def prepare(options: Options, environ: Mapping[str, str], say: Say) -> tuple[Job
     check_pipe(job)
     if this_machine.runs_here(found) and not job.sync and not declared.find_first(job):
         check_program(job, found)
-    job = _with_arguments(job, say)
     if explain is not None and job.is_python:
         explain(ranks_python.describe(job, found))
     _check_files(options)
     hosts = tuple(count_ranks_by_host(job.processes_here, found))
-    return declared.complete(job, declared.Where(hosts, environ, explain)), hosts
-
-
-def _with_arguments(job: Job, say: Say) -> Job:
-    """Add the missing arguments that PROGRAM passes to initialize(), and print the new command.
-
-    If it is unclear which are missing, the job gets a function that finds a command for hints.
-    """
-    program = complete_program(job)
-    if not program:
-        suggest = functools.partial(suggest_program, job)
-        return job.copy_with(suggest_program=functools.cache(suggest))
-    shown = " ".join(("-m", *program) if job.module else program)
-    say(f"{find_program_name(job)} takes its coordinates from its arguments: running {shown}")
-    return job.copy_with(program=program)
+    return declared.complete(job, declared.Where(hosts, environ, say, explain)), hosts
 
 
 def _check_files(options: Options) -> None:

@@ -9,10 +9,11 @@ import pytest
 
 from mcjax_launch.cli.command import command
 from mcjax_launch.errors import LaunchError
+from mcjax_launch.features.arguments import coordinates
 from mcjax_launch.job.describe import format_dry_run
 from mcjax_launch.job.hosts import LOCAL, Host
 from mcjax_launch.options.options import Options
-from mcjax_launch.request import coordinates, ranks_python, ready, this_machine
+from mcjax_launch.request import ranks_python, ready, this_machine
 from mcjax_launch.request.hosts import choose_via, find_hosts
 from mcjax_launch.request.ranks_python import RanksPython
 from mcjax_launch.request.ready import make_job

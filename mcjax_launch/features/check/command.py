@@ -99,7 +99,7 @@ def _run(options: Options) -> tuple[list[Judgement], str]:
     here = this_machine.collect_facts(options, hosts, os.environ, lambda text: None)
     job = make_job(options, hosts, here).copy_with(awaits_failures=True)
     hosts = tuple(count_ranks_by_host(job.processes_here, hosts))
-    job = declared.complete(job, declared.Where(hosts, os.environ, None))
+    job = declared.complete(job, declared.Where(hosts, os.environ, lambda text: None, None))
     say = (lambda text: None) if options.quiet else _say
     findings = run.run(job, hosts, say, program)
     return (

@@ -10,7 +10,7 @@ from mcjax_launch.job.job import Job
 from mcjax_launch.request.program import read_source
 
 if TYPE_CHECKING:
-    from mcjax_launch.request.program_arguments import Arguments
+    from mcjax_launch.features.arguments.program_arguments import Arguments
 
 # Words in programs that read their command line, and pass arguments to initialize().
 _READS_ARGUMENTS = re.compile(rb"argv|argparse|click|absl|typer|tyro|fire|hydra|omegaconf")
@@ -52,7 +52,7 @@ def _find_arguments(source: bytes) -> "Arguments | None":
     """Return the arguments that a source passes to initialize(); None if it does not show them."""
     if not _joins(source) or not _READS_ARGUMENTS.search(source):
         return None
-    from mcjax_launch.request.program_arguments import find_arguments
+    from mcjax_launch.features.arguments.program_arguments import find_arguments
 
     return find_arguments(source)
 
@@ -75,7 +75,7 @@ def _guess_arguments(path: str, source: bytes, given: Sequence[str]) -> tuple[st
     if not any(map(_joins, sources)) or not any(map(_READS_ARGUMENTS.search, sources)):
         return ()
 
-    from mcjax_launch.request.program_arguments import guess_arguments
+    from mcjax_launch.features.arguments.program_arguments import guess_arguments
 
     there = {word.partition("=")[0] for word in given}
     guessed = guess_arguments(sources)

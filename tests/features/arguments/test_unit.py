@@ -2,7 +2,7 @@
 
 import pytest
 
-from mcjax_launch.request.program_arguments import find_arguments, guess_arguments
+from mcjax_launch.features.arguments.program_arguments import find_arguments, guess_arguments
 
 pytestmark = pytest.mark.every_jax
 

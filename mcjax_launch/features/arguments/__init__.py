@@ -1,0 +1,1 @@
+"""Arguments of PROGRAM with its coordinates, which are filled in if it gets none."""
