@@ -42,6 +42,7 @@ class Job(Options, kw_only=True):
     wrappers: tuple[Wrapper, ...] = ()  # of ranks that run under other commands
     alone: tuple[int, ...] = ()  # the ranks that run, without the others
     host_sizes: tuple[int, ...] = ()  # if they do: the number of ranks on each host
+    survives: bool = False  # ranks may go on when another one fails
     reads_input: bool = False  # rank 0 reads the launcher's standard input
     asks_jax: bool = False  # hosts are asked for the version of their jax
     record: bool = False  # keep the ranks' usage over time, and their last output

@@ -336,7 +336,7 @@ def make_common_settings(
         settings[hook_environ.BIND] = coordinator
     if job.hook and job.start_timeout is not None:
         settings[hook_environ.JOIN_TIMEOUT] = str(job.start_timeout)
-    if job.hook and job.on_rank_failure != "stop":
+    if job.hook and job.survives:
         settings[hook_environ.SURVIVES] = "1"
     if job.hook and (switch := os.environ.get(hook_environ.SWITCH)):
         settings[hook_environ.RECORD] = switch

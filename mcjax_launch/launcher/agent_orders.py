@@ -129,7 +129,7 @@ def make_start_order(
         sample_every_s=sample_every_s,
         grace_s=job.get_grace_s("failure"),
         term_grace_s=job.get_grace_s("TERM"),
-        on_failure=job.on_rank_failure,
+        on_failure="continue" if job.survives else "stop",
         waits=waits,
     )
 

@@ -337,8 +337,7 @@ class Launcher:
         lost = [run for run in runs if not (self.state.survives and run.is_gone)]
         self.journal.append(facts.RanksLost([run.process_id for run in lost]))
         stop = stop_reasons.host_lost(link.host.name, why)
-        survivors = self.parts.survivors
-        if survivors is None or not survivors.on_host_loss(stop, link.host, lost):
+        if not any(part.on_host_loss(stop, link.host, lost) for part in self.parts):
             self.stop(stop)
 
     def _on_agent_stop(self, link: AgentConnection, message: messages.Ending) -> None:

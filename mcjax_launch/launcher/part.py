@@ -32,10 +32,8 @@ if TYPE_CHECKING:
     from mcjax_launch.wire.frames import Raw
     from mcjax_launch.wire.messages import Prepare, ToAgent, ToLauncher
 
-# Parts that belong to no feature.
-_EXPLANATIONS, _SURVIVORS = "explanations", "survivors"
-_GPUS = "gpu_reports"
-_OWN = {name: f"mcjax_launch.launcher.{name}" for name in (_SURVIVORS, _GPUS)}
+# A part that is made when there is something to explain, or GPUs to report on.
+_EXPLANATIONS, _GPUS = "explanations", "gpu_reports"
 
 
 class JobLauncher(Protocol):
@@ -192,10 +190,10 @@ class LauncherParts:
         return iter(list(self._parts.values()))
 
     def load(self, name: str) -> LauncherPart:
-        """Return the part of a feature or of the launcher's own; load it at its first use."""
+        """Return the part of a feature; load it at its first use."""
         part = self._parts.get(name)
         if part is None:
-            module = import_module(_OWN.get(name, f"mcjax_launch.features.{name}.launcher"))
+            module = import_module(f"mcjax_launch.features.{name}.launcher")
             part = self._add(name, module.PART(self._launcher))
         return part
 
@@ -209,9 +207,7 @@ class LauncherParts:
 
     def load_used(self) -> list[LauncherPart]:
         """Load the parts that must exist before the ranks start, and return them."""
-        job = self._launcher.job
-        own = () if job.on_rank_failure == "stop" else (_SURVIVORS,)
-        return [self.load(name) for name in (*own, *declared.list_used(job))]
+        return list(map(self.load, declared.list_used(self._launcher.job)))
 
     def find(self, feature: str) -> LauncherPart | None:
         """Return the part of a feature that agents may send messages for; else None."""
@@ -223,25 +219,24 @@ class LauncherParts:
 
         Each start would wait for its imports.
         """
-        if _EXPLANATIONS not in self._parts:
-            if (module := declared.load("explanations")) is None:
+        return self._load_module(_EXPLANATIONS)
+
+    def _load_module(self, name: str) -> LauncherPart | None:
+        """Return the part in a module that some feature may have."""
+        if name not in self._parts:
+            if (module := declared.load(name)) is None:
                 return None
-            self._add(_EXPLANATIONS, module.PART(self._launcher))
-        return self._parts[_EXPLANATIONS]
+            self._add(name, module.PART(self._launcher))
+        return self._parts[name]
 
     @property
     def explanations(self) -> LauncherPart | None:
         """The part that explains what happens; None if there is nothing to explain yet."""
         return self._parts.get(_EXPLANATIONS)
 
-    def load_gpu_reports(self) -> LauncherPart:
+    def load_gpu_reports(self) -> LauncherPart | None:
         """Return the part that reports what ranks do on GPUs; only hosts with GPUs need it."""
-        return self.load(_GPUS)
-
-    @property
-    def survivors(self) -> LauncherPart | None:
-        """The part by which ranks outlive the failure of another; None if they do not."""
-        return self._parts.get(_SURVIVORS)
+        return self._load_module(_GPUS)
 
     def add_variables(self, rank: Rank) -> Rank:
         """Return a rank with features' environment variables added to its own."""

@@ -45,8 +45,11 @@ class RankReports:
     def on_output(self, link: AgentConnection, data: Data) -> None:
         """Handle a piece of a rank's output; let its agent send more if there is room."""
         self._journal.append(data)
-        if data.stream == STDERR and any(map(data.payload.__contains__, _OUT_OF_MEMORY)):
-            self._launcher.parts.load_gpu_reports().on_exhaustion(data.rank)
+        has_no_memory = data.stream == STDERR and any(
+            map(data.payload.__contains__, _OUT_OF_MEMORY)
+        )
+        if has_no_memory and (part := self._launcher.parts.load_gpu_reports()) is not None:
+            part.on_exhaustion(data.rank)
         if self._launcher.console.has_room:
             link.give_credit()
 
@@ -82,7 +85,7 @@ class RankReports:
     def _judge_end(self, run: RankRun) -> None:
         """Let the stop policy decide what follows from a rank's failure, or end with a status."""
         launcher = self._launcher
-        if launcher.parts.survivors is not None and launcher.parts.survivors.on_rank_failure(run):
+        if any(part.on_rank_failure(run) for part in launcher.parts):
             return
         failure = None
         if run.failed and not run.after_signal:

@@ -301,11 +301,6 @@ class LimitOptions(
         f"{GRACE_S['TERM']:g}s after TERM or HUP, {GRACE_S['save']:g}s after a save",
         help="Time that ranks get to exit by themselves, and to save, before they are killed.",
     )
-    on_rank_failure: Literal["stop", "continue"] = declare_option(
-        kinds.make_choice_kind("stop", "continue"),
-        default="stop",
-        help="After a rank's failure stop the job, or let the others continue.",
-    )
     max_restarts: int = declare_option(
         kinds.COUNT,
         default=0,

@@ -62,7 +62,6 @@ class Keywords(TypedDict, total=False):
     start_timeout: Duration | None
     stall_timeout: Duration | None
     grace: Duration | None
-    on_rank_failure: Literal["stop", "continue"]
     max_restarts: int
     preempted_status: int | None
     compile_once: Literal["auto", "on", "off"]
@@ -73,6 +72,7 @@ class Keywords(TypedDict, total=False):
     verify_spmd: bool
     report: Path | None
     setup: str | None
+    on_rank_failure: Literal["stop", "continue"]
 
     # Only for a program.
     echo: bool

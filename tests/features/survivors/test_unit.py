@@ -3,7 +3,7 @@
 import pytest
 from told import Event, Told, call, ends, join, said
 
-from mcjax_launch.launcher.survivors import find_obstacle
+from mcjax_launch.features.survivors.launcher import find_obstacle
 from mcjax_launch.wire.hook_messages import Leaving, Left
 
 SERVES = "process 0 holds JAX's coordination service, without which no other process can continue"

@@ -1,0 +1,1 @@
+"""--on-rank-failure: ranks that go on when another one fails."""
