@@ -116,7 +116,8 @@ class StackDisplay:
         if explanations is None:
             return ()
         if not self._launcher.policy.wants_stacks:
-            return explanations.explain_stacks(stacks)
+            lines: Sequence[str] = explanations.explain_stacks(stacks)
+            return lines
         explanations.record_stacks(stacks)
         return ()
 

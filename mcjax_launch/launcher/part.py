@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from importlib import import_module
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from mcjax_launch.options import features as declared
 from mcjax_launch.wire import hook_environ
@@ -16,7 +16,6 @@ if TYPE_CHECKING:
     from mcjax_launch.job.job import Job
     from mcjax_launch.job.plan import Plan, Rank
     from mcjax_launch.journal.events import Events
-    from mcjax_launch.journal.facts import Stack
     from mcjax_launch.journal.journal import Journal
     from mcjax_launch.journal.rank_run import RankRun
     from mcjax_launch.journal.state import RunState
@@ -72,8 +71,8 @@ class LauncherPart:
     """Part of the launcher for a feature; its methods do nothing by default.
 
     The launcher makes it when the ranks are about to be started, if the job uses the feature
-    (`is_used` in its `options`). Else it is made when an
-    agent first sends a message for it; if the job is already ending, `on_stop` is called first.
+    (`is_used` in its `options`). Else it is made when an agent first sends a message for it; if the
+    job is already ending, `on_stop` is called first. It lives as long as the attempt.
     `features.NAME.launcher` has the class, as PART. It reads the journal as well, by methods that
     are named after facts.
 
@@ -116,9 +115,6 @@ class LauncherPart:
     def on_signal(self, signum: int) -> None:
         """Handle a signal that the launcher received and that does not end the job."""
 
-    def on_exhaustion(self, rank: int) -> None:
-        """Handle a rank's message that it finds no memory on a GPU (`load_gpu_reports`)."""
-
     def on_rank_failure(self, run: RankRun) -> bool:
         """Handle a rank's failure; return True if the part reports it and the job goes on."""
         return False
@@ -127,21 +123,11 @@ class LauncherPart:
         """Handle the loss of a host and its running ranks; return True if the job goes on."""
         return False
 
-    def explain_stacks(self, stacks: list[Stack]) -> Sequence[str]:
-        """Return lines to print below stacks that the user has requested."""
-        return ()
-
-    def record_stacks(self, stacks: list[Stack]) -> None:
-        """Record where the ranks are when a limit ends the job."""
-
     def on_stop(self, now: float) -> None:
         """Adapt to the stop of the job: the ranks are being ended from now on."""
 
     def expire(self, now: float) -> None:
         """Do what is due; called in each turn of the loop, so check `deadline` first."""
-
-    def on_run_end(self, now: float) -> None:
-        """Print the remaining findings before the summary."""
 
     def on_summary(self, summary: Summary) -> None:
         """Finish after the printed summary."""
@@ -214,10 +200,10 @@ class LauncherParts:
         may_come = feature in self._parts or feature in declared.list_for_hosts(self._launcher.job)
         return self.load(feature) if may_come else None
 
-    def load_explanations(self) -> LauncherPart | None:
+    def load_explanations(self) -> Any:
         """Return the part that explains what happens; None if this copy has none.
 
-        Each start would wait for its imports.
+        It is made when there is something to explain: each start would wait for its imports.
         """
         return self._load_module(_EXPLANATIONS)
 
@@ -230,13 +216,13 @@ class LauncherParts:
         return self._parts[name]
 
     @property
-    def explanations(self) -> LauncherPart | None:
+    def explanations(self) -> Any:
         """The part that explains what happens; None if there is nothing to explain yet."""
         return self._parts.get(_EXPLANATIONS)
 
-    def load_gpu_reports(self) -> LauncherPart | None:
-        """Return the part that reports what ranks do on GPUs; only hosts with GPUs need it."""
-        return self._load_module(_GPUS)
+    def load_gpu_reports(self) -> None:
+        """Load the part that reports what ranks do on GPUs; only hosts with GPUs need it."""
+        self._load_module(_GPUS)
 
     def add_variables(self, rank: Rank) -> Rank:
         """Return a rank with features' environment variables added to its own."""

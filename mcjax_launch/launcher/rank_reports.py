@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from mcjax_launch.journal.facts import MemoryExhausted
 from mcjax_launch.journal.rank_run import RankRun, Verdict
 from mcjax_launch.journal.verdict import determine_verdict
 from mcjax_launch.launcher.stop_policy import RankFailure
@@ -45,18 +46,21 @@ class RankReports:
     def on_output(self, link: AgentConnection, data: Data) -> None:
         """Handle a piece of a rank's output; let its agent send more if there is room."""
         self._journal.append(data)
-        has_no_memory = data.stream == STDERR and any(
-            map(data.payload.__contains__, _OUT_OF_MEMORY)
-        )
-        if has_no_memory and (part := self._launcher.parts.load_gpu_reports()) is not None:
-            part.on_exhaustion(data.rank)
+        if data.stream == STDERR and any(map(data.payload.__contains__, _OUT_OF_MEMORY)):
+            self._report_exhaustion(data.rank)
         if self._launcher.console.has_room:
             link.give_credit()
+
+    def _report_exhaustion(self, rank: int) -> None:
+        """Record that a rank finds no memory on a GPU, at its first message that says so."""
+        if self._state.ranks[rank].usage.gpus.exhausted_at is None:
+            self._launcher.parts.load_gpu_reports()  # which read it
+            self._journal.append(MemoryExhausted(rank))
 
     def on_usage(self, _: AgentConnection, message: messages.Usage) -> None:
         """Handle a sample of what ranks use."""
         if message.gpus:
-            self._launcher.parts.load_gpu_reports()  # which reads it
+            self._launcher.parts.load_gpu_reports()  # which read it
         self._journal.append(message)
 
     def on_hook_message(self, _: AgentConnection, message: messages.FromHook) -> None:

@@ -17,12 +17,10 @@ class GpuReports(LauncherPart):
         self._event_at: dict[int, float] = {}  # latest event, by rank
         self._awaited: set[int] = set()  # ranks that have found no memory
 
-    def on_exhaustion(self, rank: int) -> None:
-        """Ask who holds the GPU's memory, at a rank's first message that it finds none."""
-        if self.launcher.state.ranks[rank].usage.gpus.exhausted_at is None:
-            self.launcher.journal.append(MemoryExhausted(rank))
-            self._awaited.add(rank)
-            self.launcher.pool.send_all(RequestUsage())
+    def on_memory_exhausted(self, exhausted: MemoryExhausted, at: float) -> None:
+        """Ask who holds the GPU's memory."""
+        self._awaited.add(exhausted.rank)
+        self.launcher.pool.send_all(RequestUsage())
 
     def on_usage(self, usage: Usage, now: float) -> None:
         """Report the GPUs of a host's ranks."""
