@@ -24,8 +24,6 @@ def conclude(launcher: JobLauncher, *, lost_output: bool) -> Summary:
     """
     console, state = launcher.console, launcher.state
     console.finish_ranks(mentions=state.stop is None or not state.stop.saved)
-    if launcher.parts.explanations is not None:
-        launcher.parts.explanations.on_run_end(time.monotonic())
     seconds = time.monotonic() - state.began_at
     summary = summarize(state, final=launcher.policy.final, seconds=seconds)
     if lost_output:

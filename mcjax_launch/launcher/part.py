@@ -215,11 +215,6 @@ class LauncherParts:
             self._add(name, module.PART(self._launcher))
         return self._parts[name]
 
-    @property
-    def explanations(self) -> Any:
-        """The part that explains what happens; None if there is nothing to explain yet."""
-        return self._parts.get(_EXPLANATIONS)
-
     def load_gpu_reports(self) -> None:
         """Load the part that reports what ranks do on GPUs; only hosts with GPUs need it."""
         self._load_module(_GPUS)

@@ -22,7 +22,7 @@ from mcjax_launch.wire.timers import scale_time
 
 if TYPE_CHECKING:
     from mcjax_launch.features.explain.picture import Picture
-    from mcjax_launch.journal.facts import Finding, GpuMemoryKnown, ProgramsDiffer, Stack
+    from mcjax_launch.journal.facts import GpuMemoryKnown, OutputEnded, ProgramsDiffer, Stack
     from mcjax_launch.journal.state import RunState
     from mcjax_launch.journal.summary import Summary
     from mcjax_launch.wire.messages import Exited, FromHook
@@ -180,9 +180,9 @@ class Explanations(LauncherPart):
         rank = finding.ranks[0] if finding.ranks else None
         self.launcher.stop(StopReason(finding.words, exit_status.FAILED, tuple(details), rank=rank))
 
-    def on_run_end(self, now: float) -> None:
+    def on_output_ended(self, _: OutputEnded, at: float) -> None:
         """Print the remaining findings before the summary."""
-        self._say(self.announcer.ask_last(now))
+        self._say(self.announcer.ask_last(at))
 
     def on_summary(self, summary: Summary) -> None:
         """Print findings about the whole attempt, unless a rank has failed."""
