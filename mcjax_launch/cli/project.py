@@ -89,7 +89,7 @@ def _list_irrelevant(options: Options) -> Iterator[str]:
     """Yield the names of options that the project does not mean for a command line."""
     if options.num_hosts or find_scheduler(os.environ) is not None:
         yield from ("hosts", "via")  # a scheduler chooses the hosts
-    yield from declared.list_irrelevant(options)
+    yield from declared.collect("list_irrelevant", options)
 
 
 def _check_files(name: str, paths: str | Sequence[str]) -> None:

@@ -153,9 +153,10 @@ class TypedCommand:
             front=front,
         )
         if outcome.status and not self.options.quiet:
+            words = get_own_words(self.options, self._context)
             for line in (
                 *find_misplaced_options(self.options, self._context, outcome),
-                *declared.advise(job, outcome, get_own_words(self.options, self._context)),
+                *declared.collect("advise", job, outcome, words),
             ):
                 self._say(line)
         self.journal.append(outcome)

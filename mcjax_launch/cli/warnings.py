@@ -85,7 +85,7 @@ def find_warnings(
         yield from _find_unmatched_patterns(options.env, environ)
     values = (text.partition("=")[2] for text in options.env)
     texts = [*options.program, *options.wrap, *values]
-    yield from declared.warn(options)
+    yield from declared.collect("warn", options)
     for word, near in placeholders.find_misspelt(texts):
         yield f"{{{word}}} is not a placeholder; did you mean {{{near}}}?"
     for word in placeholders.find_expressions(texts):

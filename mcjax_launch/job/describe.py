@@ -105,7 +105,7 @@ def format_dry_run(
 def _describe_files(job: Job) -> Iterator[str]:
     if job.sync:
         yield f"{_STAGE} is the folder to which --sync copies {shlex.join(job.sync)}"
-    yield from declared.describe(job)
+    yield from declared.collect("describe", job)
 
 
 def _assume_gpus(job: Job, host: Host, found: VisibleGpus) -> VisibleGpus:

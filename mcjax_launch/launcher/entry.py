@@ -46,7 +46,7 @@ def run(
 
     front = front or make_own_front()
     front.events, front.journal = events, journal
-    declared.begin(job, hosts, front)
+    declared.call("begin", job, hosts, front)
     events.begin(front.loop, front.signals)
     return restarts.run(job, hosts, transport, front=front)
 

@@ -193,7 +193,7 @@ class LauncherParts:
 
     def load_used(self) -> list[LauncherPart]:
         """Load the parts that must exist before the ranks start, and return them."""
-        return list(map(self.load, declared.list_used(self._launcher.job)))
+        return list(map(self.load, declared.call("is_used", self._launcher.job)))
 
     def find(self, feature: str) -> LauncherPart | None:
         """Return the part of a feature that agents may send messages for; else None."""
@@ -221,7 +221,7 @@ class LauncherParts:
 
     def add_variables(self, rank: Rank) -> Rank:
         """Return a rank with features' environment variables added to its own."""
-        in_ranks = declared.list_in_ranks(self._launcher.job)
+        in_ranks = declared.call("is_in_ranks", self._launcher.job)
         variables = {hook_environ.get_feature_variable(feature): "" for feature in in_ranks}
         for feature, part in self._parts.items():
             if value := part.get_variable(rank):

@@ -83,7 +83,7 @@ def _check_output_paths(options: Options) -> None:
 def _check_contradictions(options: Options) -> None:
     if options.collapse == "always" and options.no_prefix:
         raise LaunchError("--collapse always cannot be combined with --no-prefix")
-    declared.refuse(options)
+    declared.call("refuse", options)
 
 
 def _check_declared(options: Options, given: Set[str]) -> None:

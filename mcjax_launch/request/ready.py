@@ -108,7 +108,7 @@ def run(
         LaunchError: the job could not be started.
 
     """
-    for reader in declared.make_readers(job, words, say, events.has_client):
+    for reader in declared.collect("make_readers", job, words, say, events.has_client):
         journal.add_reader(reader)
     return run_job(job, hosts, journal, events=events, front=front)
 

@@ -42,7 +42,6 @@ def make_readers(
     job: Job,
     words: Callable[[], Sequence[str]],
     say: Callable[[str], object],
-    *,
     has_client: bool,
 ) -> Iterator[object]:
     """Yield what writes the record, and what GitHub Actions and Kubernetes read."""
