@@ -10,6 +10,7 @@ from pathlib import Path
 
 import click
 import generated
+import manual
 import pytest
 import yaml
 from pages import files
@@ -70,8 +71,7 @@ def test_the_tables_of_options_are_those_of_the_declarations() -> None:
 
 
 def test_manual_page_matches_the_declarations() -> None:
-    man = script("man")
-    assert man.page() == man.PAGE.read_text(), "run scripts/man"
+    assert manual.page() == manual.PAGE.read_text(), "run scripts/options"
 
 
 def test_stale_file_is_named_with_its_command(

@@ -1,23 +1,14 @@
-#!/usr/bin/env python3
-"""Writes man/mcjax-launch.1, from what --help is made of and the statuses in docs/reference.md.
-
-With --check it writes nothing, and says whether the file is stale.
-"""
+"""The manual page: from what --help is made of, and the statuses in docs/reference.md."""
 
 import re
-import sys
 from pathlib import Path
 
+from mcjax_launch.cli.command import command
+from mcjax_launch.cli.options import GROUPS
+from mcjax_launch.cli.words import ClickOption
+from mcjax_launch.options.options import Options
+
 ROOT = Path(__file__).resolve().parent.parent
-sys.path.insert(0, str(ROOT))
-
-from generated import put  # noqa: E402
-
-from mcjax_launch.cli.command import command  # noqa: E402
-from mcjax_launch.cli.options import GROUPS  # noqa: E402
-from mcjax_launch.cli.words import ClickOption  # noqa: E402
-from mcjax_launch.options.options import Options  # noqa: E402
-
 PAGE = ROOT / "man" / "mcjax-launch.1"
 _REFERENCE = ROOT / "docs" / "reference.md"
 
@@ -70,8 +61,3 @@ def _text(text: str) -> str:
     """Return a line that roff shows as this text."""
     words = " ".join(text.split()).replace("\\", r"\e").replace("-", r"\-")
     return (r"\&" if words.startswith((".", "'")) else "") + words + "\n"
-
-
-if __name__ == "__main__":
-    PAGE.parent.mkdir(exist_ok=True)
-    sys.exit(put({PAGE: page()}, sys.argv[1:], "scripts/man"))
