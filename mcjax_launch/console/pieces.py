@@ -89,9 +89,9 @@ def make_lines(stream: Stream, text: bytes) -> Lines:
 
 
 class LineFilter:
-    """Filter that hides nothing: with --verbose, or in a copy without `explain/`.
+    """Filter that hides nothing: with --verbose, or in a copy without `features/explain/`.
 
-    `explain.noise_filter` has the one that hides JAX's lines without value for the user.
+    `noise_filter.py` there has the one that hides JAX's lines without value for the user.
     """
 
     @property

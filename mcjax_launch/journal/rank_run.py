@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from mcjax_launch.journal.programs import RanProgram
 
 # --- stages of a job ---
-# `explain.picture` adds a rank's stack to its stage.
+# `features/explain/picture.py` adds a rank's stack to its stage.
 
 
 class Stage(Enum):
@@ -322,7 +322,7 @@ class ErrorReport(Value):
 
 
 class Verdict(Enum):
-    """The judgement on the end of a rank's program; see `explain.verdict`."""
+    """The judgement on the end of a rank's program; see `journal.verdict`."""
 
     FAILED = auto()  # it failed by itself
     VICTIM = auto()  # it failed because JAX had lost another rank

@@ -192,8 +192,7 @@ class HostOptions(
     num_hosts: int | None = declare_option(
         kinds.ONE_OR_MORE,
         in_project=False,
-        help="Number of hosts; a scheduler starts a launcher on each (needs --coordinator). "
-        "With --emit: number of hosts to request.",
+        help="Number of hosts; a scheduler starts a launcher on each (needs --coordinator).",
     )
     host_rank: int | None = declare_option(
         kinds.HOST_RANK,

@@ -23,7 +23,8 @@ class BatchOptions(
         kinds.make_choice_kind("slurm", "jobset", "job"),
         in_project=False,
         only_command="it runs nothing",
-        help="Print a batch script or manifest that runs this job; start nothing.",
+        help="Print a batch script or manifest that requests --num-hosts N and runs this job; "
+        "start nothing.",
     )
     image: str | None = declare_option(
         kinds.TEXT,

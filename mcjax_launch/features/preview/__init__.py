@@ -1,4 +1,8 @@
-"""--preview: runs single ranks of a job, each alone, and reports what their programs need."""
+"""--preview: runs single ranks of a job, each alone, and reports what their programs need.
+
+It is a job of some ranks (`Job.alone`), each without the others. Their hook joins a coordination
+service with one member, and returns zeros in place of what programs over several processes would.
+"""
 
 #: Modules whose work takes all ranks.
 PATCHED = (

@@ -127,7 +127,7 @@ def make_attempt_record(ended: Attempt, began_at: float) -> Json:
 
 
 def make_summary(attempt: Attempt, outcome: JobOutcome, seconds: float, restarts: int) -> Json:
-    """Return the fields of the event `summary` besides its first two; see `journal.kinds`.
+    """Return the fields of the event `summary` besides its first two; see `journal.stream`.
 
     Args:
         attempt: the last attempt.
