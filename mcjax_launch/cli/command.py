@@ -14,7 +14,7 @@ import click
 from mcjax_launch.cli.help import GroupedCommand
 from mcjax_launch.cli.options import GROUPS, PROGRAM
 from mcjax_launch.cli.own_lines import report_errors, say, write
-from mcjax_launch.cli.running import TypedCommand
+from mcjax_launch.cli.running import CommandLine
 from mcjax_launch.errors import LaunchError
 from mcjax_launch.journal.attempt import JobOutcome
 from mcjax_launch.journal.journal import Journal
@@ -54,7 +54,7 @@ def command(context: click.Context, /, **values: Any) -> int:
     D is a duration: 90, 90s, 5m, 1h30m or 1d. RANKS is a set of ranks: 0 or 0,4-7. EVERY
     OPTION can also be a variable, such as MCJAX_LOG_DIR.
     """
-    line = TypedCommand(Options(**values), context, Journal())
+    line = CommandLine(Options(**values), context, Journal())
     try:
         return _serve(line, context) if context.obj is not None else _act(line)
     except LaunchError as error:
@@ -71,14 +71,14 @@ def command(context: click.Context, /, **values: Any) -> int:
         _append_end(line, exit_status.INTERNAL_ERROR, f"internal error: {error!r}")
         raise
     finally:
-        line.finish_events()
+        line.events.finish()
 
 
-def _append_end(line: TypedCommand, status: int, message: str) -> None:
+def _append_end(line: CommandLine, status: int, message: str) -> None:
     line.journal.append(JobOutcome(status, message, program=line.typed.program))
 
 
-def _act(line: TypedCommand) -> int:
+def _act(line: CommandLine) -> int:
     """Do what a user's command line asks for; return the exit status."""
     for removed in find_removed_variables(os.environ):
         raise LaunchError(removed)
@@ -86,7 +86,7 @@ def _act(line: TypedCommand) -> int:
     return line.run() if act is None else act(line)
 
 
-def _serve(line: TypedCommand, context: click.Context) -> int:
+def _serve(line: CommandLine, context: click.Context) -> int:
     """Run a job for a program that uses the API."""
     from mcjax_launch.cli import serving
 

@@ -1,7 +1,11 @@
-"""The command line, with what all ways to act on it need; features have further ways."""
+"""The command line, with what all ways to act on it need; features have further ways.
+
+The module `command` of such a feature has a function `act(line: CommandLine) -> int`, which returns
+the exit status. `acts(options)` in its `options` says whether a command line asks for it.
+"""
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING
 
@@ -29,13 +33,18 @@ if TYPE_CHECKING:
     from mcjax_launch.launcher.front import Front
 
 
-class TypedCommand:
-    """The command line; see the interface in `request/command_line.py`.
+class CommandLine:
+    """The command line, and the run of its job.
 
     Args:
         typed: options of the command line and of variables.
         context: click's context.
         journal: facts of the job.
+
+    Attributes:
+        given: names of the options on the command line.
+        words: its words, as typed.
+        events: the reader of the journal that writes events.
 
     """
 
@@ -49,7 +58,7 @@ class TypedCommand:
 
     @cached_property
     def options(self) -> Options:
-        """Options with those of the project's file."""
+        """Options with those of the project's file, which is read at the first use."""
         return self.read_again()
 
     def read_again(self) -> Options:
@@ -73,7 +82,14 @@ class TypedCommand:
     def approve(
         self, *, warns: bool = True, needs_program: bool = True, is_elsewhere: bool = False
     ) -> None:
-        """Refuse options that cannot be combined, and warn about likely mistakes."""
+        """Refuse options that cannot be combined, and warn about likely mistakes.
+
+        Args:
+            warns: False to print no warnings.
+            needs_program: False if it makes sense without PROGRAM.
+            is_elsewhere: True if the job runs on a machine that is not known here.
+
+        """
         options, context = self.options, self._context
         if needs_program and not options.program:
             swallowed = explain_swallowed_program(self.words, context.command.params)
@@ -100,7 +116,7 @@ class TypedCommand:
             return
         from mcjax_launch.journal.opening import EventsTarget
 
-        self.events = self._make_stream(EventsTarget(options.events, self.say))
+        self.events = self._make_stream(EventsTarget(options.events, own_lines.say))
         self.journal.add_reader(self.events)
 
     def _make_stream(self, target: "EventsTarget") -> Events:
@@ -112,31 +128,19 @@ class TypedCommand:
 
         return ClientStream(target, self._context.obj)
 
-    def finish_events(self) -> None:
-        """Write the events that are left."""
-        self.events.finish()
-
-    def on_close(self, act: Callable[[], object]) -> None:
-        """Call a function at the end of the command, when all events have been written."""
-        self._context.call_on_close(act)
-
     # --- the job ---
 
     def run(self) -> int:
         """Run the job once, or only describe it (--dry-run); return the exit status."""
         self.approve()
         self.make_events()
-        job, hosts = self.prepare()
+        job, hosts = ready.prepare(self.options, os.environ, self._note)
         if self.options.dry_run:
             from mcjax_launch.job.describe import format_dry_run_here
 
-            self.print(format_dry_run_here(job, hosts))
+            own_lines.print_text(format_dry_run_here(job, hosts))
             return 0
         return self.run_job(job, hosts).status
-
-    def prepare(self) -> "tuple[Job, tuple[Host, ...]]":
-        """Return the job and its hosts; see `ready.prepare`."""
-        return ready.prepare(self.options, os.environ, self._note)
 
     def run_job(
         self, job: "Job", hosts: "Sequence[Host]", front: "Front | None" = None
@@ -167,20 +171,8 @@ class TypedCommand:
     def _note(self, line: str) -> None:
         self.journal.append(Said(line, "note"))
         if not self.options.quiet:
-            self.say(line)
+            own_lines.say(line)
 
     def _say(self, line: str) -> None:
         self.journal.append(Said(line, "say"))
-        self.say(line)
-
-    def say(self, line: str) -> None:
-        """Print a line of the launcher."""
         own_lines.say(line)
-
-    def print(self, text: str) -> None:
-        """Print text on stdout."""
-        own_lines.print_text(text)
-
-    def report_errors(self, run: Callable[[], int], before: Callable[[], object]) -> int:
-        """Return what `run` returns; print its errors, after `before`, and return their status."""
-        return own_lines.report_errors(run, before)

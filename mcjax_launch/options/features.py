@@ -4,7 +4,7 @@ Such a module has an OptionGroup, and of these functions and constants those tha
 come those on a command line:
 
 - `acts(options)` returns whether the feature acts in place of the command's usual run: then
-  `act(line)` of its module `command` does (see `request/command_line.py`).
+  `act(line)` of its module `command` does (see `cli/running.py`).
 - `list_irrelevant(options)` names options that a project's file does not mean for such a command.
 - `refuse(options)` refuses options that can never be combined, as far as `excludes` and `needs` of
   a declaration cannot say it.

@@ -8,6 +8,7 @@ from collections.abc import Sequence, Set
 
 import click
 
+from mcjax_launch.cli.running import CommandLine
 from mcjax_launch.console.prefix import wants_colour
 from mcjax_launch.errors import LaunchError
 from mcjax_launch.features.check import run
@@ -19,7 +20,6 @@ from mcjax_launch.options.option import without_values
 from mcjax_launch.options.options import Options
 from mcjax_launch.ranks import format_count
 from mcjax_launch.request import this_machine
-from mcjax_launch.request.command_line import CommandLine
 from mcjax_launch.request.hosts import find_hosts
 from mcjax_launch.request.ready import make_job
 from mcjax_launch.wire import exit_status

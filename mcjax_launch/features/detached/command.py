@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from mcjax_launch.cli import own_lines
+from mcjax_launch.cli.running import CommandLine
 from mcjax_launch.errors import LaunchError
 from mcjax_launch.features.detached.options import ID, find_action
-from mcjax_launch.request.command_line import CommandLine
 
 
 def act(line: CommandLine) -> int:
@@ -13,7 +14,7 @@ def act(line: CommandLine) -> int:
         from mcjax_launch.features.detached import commands
 
         line.check_once()
-        return commands.act(name, line.typed, line.given, line.say)
+        return commands.act(name, line.typed, line.given, own_lines.say)
     from mcjax_launch.features.detached.start import start
 
     if "status" in line.given:  # a variable may set it for many command lines

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from mcjax_launch.cli import own_lines
+from mcjax_launch.cli.running import CommandLine
 from mcjax_launch.features.emit import emit
-from mcjax_launch.request.command_line import CommandLine
 
 
 def act(line: CommandLine) -> int:
     """Print a batch script or manifest, and return the exit status."""
     line.approve(is_elsewhere=True)
-    line.print(emit(line.options, line.list_set()))
+    own_lines.print_text(emit(line.options, line.list_set()))
     return 0

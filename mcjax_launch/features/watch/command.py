@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from mcjax_launch.cli import own_lines
+from mcjax_launch.cli.running import CommandLine
 from mcjax_launch.errors import LaunchError
 from mcjax_launch.features.watch.watcher import Watcher
 from mcjax_launch.job.hosts import Host
 from mcjax_launch.job.job import Job
 from mcjax_launch.journal.attempt import JobOutcome
 from mcjax_launch.launcher.front import Front
-from mcjax_launch.request.command_line import CommandLine
 
 
 def act(line: CommandLine) -> int:
@@ -22,7 +23,7 @@ def act(line: CommandLine) -> int:
     def run_forked(job: Job, hosts: Sequence[Host], front: Front) -> int:
         """Run the job in this process, a fork of the watching one; return the exit status."""
         try:
-            return line.report_errors(lambda: run(job, hosts, front), front.leave_if_held)
+            return own_lines.report_errors(lambda: run(job, hosts, front), front.leave_if_held)
         finally:
             line.events.finish()
 
@@ -33,4 +34,4 @@ def act(line: CommandLine) -> int:
             line.journal.append(JobOutcome(error.status, str(error), program=job.program))
             raise
 
-    return Watcher(line.read_again, run_forked, line.say).run()
+    return Watcher(line.read_again, run_forked, own_lines.say).run()
