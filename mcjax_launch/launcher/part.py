@@ -31,9 +31,6 @@ if TYPE_CHECKING:
     from mcjax_launch.wire.frames import Raw
     from mcjax_launch.wire.messages import Prepare, ToAgent, ToLauncher
 
-# A part that is made when there is something to explain, or GPUs to report on.
-_EXPLANATIONS, _GPUS = "explanations", "gpu_reports"
-
 
 class JobLauncher(Protocol):
     """Interface of the launcher for its parts; see `launcher.Launcher`."""
@@ -205,7 +202,7 @@ class LauncherParts:
 
         It is made when there is something to explain: each start would wait for its imports.
         """
-        return self._load_module(_EXPLANATIONS)
+        return self._load_module("explanations")
 
     def _load_module(self, name: str) -> LauncherPart | None:
         """Return the part in a module that some feature may have."""
@@ -217,7 +214,7 @@ class LauncherParts:
 
     def load_gpu_reports(self) -> None:
         """Load the part that reports what ranks do on GPUs; only hosts with GPUs need it."""
-        self._load_module(_GPUS)
+        self._load_module("gpu_reports")
 
     def add_variables(self, rank: Rank) -> Rank:
         """Return a rank with features' environment variables added to its own."""

@@ -37,7 +37,7 @@ def test_options_have_no_name_that_nobody_asks_for(feature: str) -> None:
     assert set(unused) <= NAMES, "rename these, or describe them in options/features.py"
 
 
-@pytest.mark.parametrize("module", sorted(asked(r'\bdeclared\.load\("(\w+)')))
+@pytest.mark.parametrize("module", sorted(asked(r'\b(?:declared\.load|_load_module)\("(\w+)')))
 def test_module_that_is_asked_for_is_of_one_feature(module: str) -> None:
     found = [*PACKAGE.glob(f"features/*/{module}.py"), *PACKAGE.glob(f"features/*/{module}/")]
     assert len(found) == 1, f"`load` would return the first: {found}"
