@@ -195,7 +195,7 @@ def collect_fields(job: DetachedJob) -> dict[str, object]:
         **{name: getattr(job, name) for name in own},
         "last_line": read_last_line(job.folder),
         "launcher_host": job.launcher_host,
-        "launcher_pid": job.launcher_pid if job.is_reachable else None,
+        "launcher_pid": job.pid if job.is_reachable else None,
     }
 
 

@@ -61,7 +61,7 @@ class DetachedJob(Value):
         ranks: number of ranks.
         hosts: names of the ranks' hosts.
         since: start time of the job, in seconds since the epoch.
-        launcher_pid: process id of the launcher, in its own PID namespace.
+        pid: process id of the launcher, in its own PID namespace.
         launcher: identity of that process; see `identify`.
         state: RUNNING, ENDED, or LOST if the launcher is gone without having written an end.
         exit_status: exit status of the job; None while it runs.
@@ -75,7 +75,7 @@ class DetachedJob(Value):
     ranks: int
     hosts: Sequence[str]
     since: float
-    launcher_pid: int
+    pid: int
     launcher: list[str]
     state: str
     exit_status: int | None
@@ -94,7 +94,7 @@ class DetachedJob(Value):
     @property
     def is_reachable(self) -> bool:
         """True if the launcher runs, and its process id is valid here."""
-        return self.state == RUNNING and identify(self.launcher_pid) == self.launcher
+        return self.state == RUNNING and identify(self.pid) == self.launcher
 
     def signal(self, signum: int, action: str) -> None:
         """Send the launcher a signal, unless the job has ended.
@@ -109,12 +109,12 @@ class DetachedJob(Value):
         """
         if self.is_reachable:
             with contextlib.suppress(ProcessLookupError):  # it has ended just now
-                os.kill(self.launcher_pid, signum)
+                os.kill(self.pid, signum)
         elif self.wait(0.0).state == RUNNING:
             where = " in another container or PID namespace" if self.is_here else ""
             raise LaunchError(
                 f"job {self.id} runs on {self.launcher_host}{where}, as process "
-                f"{self.launcher_pid}: mcjax-launch --{action} {self.id} works only there"
+                f"{self.pid}: mcjax-launch --{action} {self.id} works only there"
             )
 
     def wait(self, limit_s: float | None) -> DetachedJob:
@@ -147,7 +147,7 @@ class JobFolder:
         parent, pid = get_jobs_folder(), os.getpid()
         folder, new = os.path.join(parent, job_id), os.path.join(parent, _UNFINISHED + job_id)
         told = {"id": job_id, **about, "since": round(time.time(), 3)}
-        told |= {"launcher_pid": pid, "launcher": identify(pid)}
+        told |= {"pid": pid, "launcher": identify(pid)}
         line = f"{json.dumps(told)}\n".encode()
         self._end_at = len(line)
         with _reporting(folder):

@@ -81,9 +81,9 @@ def test_process_that_is_not_the_launcher_gets_no_signal(what: int) -> None:
     """It has the launcher's pid on another machine, in another container, or after a restart."""
     with subprocess.Popen(["sleep", "60"]) as other:
         launcher = identify(other.pid)
-        begun(1, launcher_pid=other.pid, launcher=launcher)
+        begun(1, pid=other.pid, launcher=launcher)
         launcher[what] = "another"
-        begun(2, launcher_pid=other.pid, launcher=launcher)
+        begun(2, pid=other.pid, launcher=launcher)
         job = find("00000002")
         assert job.state == "running" and collect_fields(job)["launcher_pid"] is None
         where = "on another, as" if what == 0 else "on .* in another container"
