@@ -44,16 +44,20 @@ def __getattr__(name: str) -> object:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from importlib import import_module
 
-    home = "features.session.client" if name in _OF_CALLS else "python"
-    found = globals()[name] = getattr(import_module(f"mcjax_launch.{home}"), name)
+    home: object = import_module("mcjax_launch.python")
+    if name in _OF_CALLS:
+        from mcjax_launch.options import features
+
+        home = features.load("client")
+    found = globals()[name] = getattr(home, name)
     return found
 
 
 def load_ipython_extension(ipython: "Any") -> None:
     """Register the magics `%mcjax` and `%%mcjax`, for `%load_ext mcjax_launch`."""
-    from mcjax_launch.features.notebook.magics import RankMagics
+    from mcjax_launch.options import features
 
-    ipython.register_magics(RankMagics)
+    ipython.register_magics(features.load("magics").RankMagics)
 
 
 def __dir__() -> "list[str]":

@@ -89,9 +89,9 @@ def make_lines(stream: Stream, text: bytes) -> Lines:
 
 
 class LineFilter:
-    """Filter that hides nothing: with --verbose, or in a copy without `features/explain/`.
+    """Filter that hides nothing: with --verbose, or in a copy without a `noise_filter`.
 
-    `noise_filter.py` there has the one that hides JAX's lines without value for the user.
+    That module of a feature has the one that hides JAX's lines without value for the user.
     """
 
     @property

@@ -23,7 +23,7 @@ class Client(Value):
     Args:
         life: descriptor that is readable once the client has ended; the job ends then.
         values: descriptor for the frames of return values; None if there are no calls.
-        calls: descriptor of the socket from which calls come (`features/session/messages.py`).
+        calls: descriptor of the socket from which the program's calls come.
         echoes: True if the client wants the lines that the launcher prints.
         hears_output: True if the client wants the ranks' output as events.
         hosts: the lines of a hosts list that was not given as a file.

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from mcjax_launch.journal.programs import RanProgram
 
 # --- stages of a job ---
-# `features/explain/picture.py` adds a rank's stack to its stage.
+# The picture of a job's places adds a rank's stack to its stage.
 
 
 class Stage(Enum):

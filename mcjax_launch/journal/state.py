@@ -114,7 +114,7 @@ class RunState(Changing):
         sequences: programs that ranks have run in order; None if no rank records them.
         suggest: returns a command that passes PROGRAM its coordinates, if it lacks them; else "".
         expects_hooks: True if each rank's own process is a Python that should load the hook.
-        survives: True if the job may outlive a rank's failure: see `features/survivors/`.
+        survives: True if the job may outlive a rank's failure: see `Job.survives`.
         each_alone: True if each rank runs without the others (--preview).
         preview: what --preview reports, as the record has it; None without the option.
         ended_all: reason, in words, why a failure ended the job although `survives`; else "".
