@@ -1,7 +1,6 @@
 """Texts of `--help` (common options, or options of a group) and of `-h` (examples)."""
 
 import re
-import textwrap
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -38,6 +37,8 @@ WHICH = "mcjax_launch.which"
 
 def format_short() -> str:
     """Return the text of -h."""
+    import textwrap  # few runs ask for it
+
     examples = "".join(f"  {line}\n" for line in declared.list_all("EXAMPLE"))
     reminders = "; ".join((_REMINDER, *declared.list_all("REMINDER")))
     rest = textwrap.fill(f"{reminders}. --help lists the common options.", 79)
