@@ -20,7 +20,7 @@ PLACES = {
     "agent/system/linux.py",
     "agent/system/out_of_memory.py",
     "features/preload/agent.py",
-    "features/preview/hook/service.py",
+    "features/preview/hook/exchange.py",
     "features/recorder/hook/values.py",
     "hook/stack_answers.py",
     "features/preload/hook/__init__.py",

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from ...agent.part import AgentPart, RankStarter
-from .messages import TOGETHER
 
 TYPE_CHECKING = False  # as typing's own, without importing it: an agent's start is waited for
 if TYPE_CHECKING:
@@ -12,6 +11,9 @@ if TYPE_CHECKING:
     from ...agent.part import HostAgent, Wanted
     from ...wire.codec import Message
     from ...wire.frames import Raw
+
+# Ranks that run at the same time: each compiles for the whole mesh, with all cores.
+_TOGETHER = 2
 
 
 class LoneRanks(AgentPart, RankStarter):
@@ -28,8 +30,8 @@ class LoneRanks(AgentPart, RankStarter):
 
     def start_ranks(self, ranks: Sequence[Wanted]) -> bool:
         """Start the first ranks; keep the others for later."""
-        self._waiting = list(ranks[TOGETHER:])
-        self.agent.start_ranks(ranks[:TOGETHER])
+        self._waiting = list(ranks[_TOGETHER:])
+        self.agent.start_ranks(ranks[:_TOGETHER])
         return True
 
     def on_rank_end(self, rank: int) -> None:

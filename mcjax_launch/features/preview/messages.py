@@ -6,9 +6,6 @@ from ...wire.codec import Nested
 from ...wire.hook_messages import HookMessage
 from ...wire.messages import ToAgent
 
-#: Ranks that run at the same time.
-TOGETHER = 2
-
 
 class Alone(ToAgent):
     """Order to start the ranks of this host a few at a time, because each runs alone."""
@@ -18,14 +15,12 @@ class Wanted(Nested):
     """Request of the launcher to a rank, in the feature's variable.
 
     Args:
-        devices: number of devices of each rank.
         sizes: number of ranks on each host.
         steps: number of calls of one program after which the run ends; 0 for no limit.
         topology: TPU topology to compile for, such as `v5e:8x8`; "" for CPU devices.
 
     """
 
-    devices: int
     sizes: tuple[int, ...]
     steps: int = 0
     topology: str = ""
@@ -50,31 +45,38 @@ class Collective(Nested):
     crossing: int
 
 
-class WholeArgument(Nested):
-    """WholeArgument of a program, and its bytes on one device."""
+class ProgramArgument(Nested):
+    """Argument of a program.
+
+    Args:
+        name: name in the user's function, such as `params['w']`.
+        type: type of the whole array, such as `f32[8,4]`.
+        sharding: sharding in words, such as `sharded P('fsdp', None)`.
+        bytes: size of the whole array.
+        is_whole: True if each device holds the whole array.
+
+    """
 
     name: str
+    type: str
+    sharding: str
     bytes: int
+    is_whole: bool
 
 
 class PreviewedProgram(HookMessage):
-    """PreviewedProgram that spans processes and has been compiled. Sizes are bytes on one device.
+    """Program that spans processes and has been compiled. Sizes are bytes on one device.
 
     Args:
         number: the program's number in its process.
-        name: name such as `jit(step)`.
+        name: name such as `jit_step`.
         where: the user's line that has called the program.
-        devices: number of its devices.
-        seconds: duration of its compilation.
         arguments, outputs, temporaries: sizes; `outputs` without those that take the place of
             arguments.
         flops: floating-point operations of one device in a call.
         collectives: collectives of a call.
-        inputs: name, type and sharding of its first arguments.
-        unsharded: arguments of which each device holds the whole.
-        empty: names of arguments without rows.
-        changed: what has changed since the last compilation of this function; "" if it is the
-            first.
+        inputs: its first arguments.
+        before: number of the program that the same call has compiled before; -1 for none.
         memory: memory of the chip that it was compiled for; 0 for CPU devices.
         refused: why it could not be compiled for that chip; "" if it was, or for CPU devices.
 
@@ -83,17 +85,13 @@ class PreviewedProgram(HookMessage):
     number: int
     name: str
     where: str
-    devices: int
-    seconds: float
     arguments: int
     outputs: int
     temporaries: int
-    flops: float
-    collectives: tuple[Collective, ...]
-    inputs: tuple[str, ...] = ()
-    unsharded: tuple[WholeArgument, ...] = ()
-    empty: tuple[str, ...] = ()
-    changed: str = ""
+    flops: float = 0.0
+    collectives: tuple[Collective, ...] = ()
+    inputs: tuple[ProgramArgument, ...] = ()
+    before: int = -1
     memory: int = 0
     refused: str = ""
 
@@ -104,14 +102,9 @@ class PreviewedProgram(HookMessage):
 
 
 class Calls(HookMessage):
-    """Number of calls of each program, by its number, and the highest use of memory so far.
-
-    `peak` counts the bytes of all arrays on one device during a call of program `peak_in`.
-    """
+    """Number of calls of each program, by its number."""
 
     counts: tuple[int, ...]
-    peak: int
-    peak_in: int
 
 
 class Checkpoint(HookMessage):

@@ -86,4 +86,4 @@ def find_choice(options: Any) -> Any:
     """Return the module that chooses the ranks of a preview; None without --preview."""
     if PreviewOptions.of(options).preview is None:
         return None
-    return import_module("mcjax_launch.features.preview.choice")
+    return import_module("mcjax_launch.features.preview.launcher")

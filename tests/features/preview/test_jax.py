@@ -1,6 +1,7 @@
 """Ranks that run alone are told what their programs need; nothing that spans processes is run."""
 
 import json
+import os
 import re
 from collections.abc import Callable
 from pathlib import Path
@@ -126,11 +127,16 @@ jax.distributed.initialize()
 mesh = jax.make_mesh((jax.device_count(),), ("x",))
 rows = NamedSharding(mesh, P("x"))
 state = jax.jit(lambda: {"w": jnp.ones((1024, 256))}, out_shardings={"w": rows})()
-with ocp.CheckpointManager(os.path.abspath("saved")) as manager:
-    assert manager.save(0, args=ocp.args.StandardSave(state))
-    shapes = jax.tree.map(ocp.utils.to_shape_dtype_struct, state)
+shapes = jax.tree.map(ocp.utils.to_shape_dtype_struct, state)
+options = ocp.CheckpointManagerOptions(save_interval_steps=2)
+with ocp.CheckpointManager(os.path.abspath("saved"), options=options) as manager:
+    for step in range(4):
+        assert manager.save(step, args=ocp.args.StandardSave(state)) == (step % 2 == 0)
     back = manager.restore(0, args=ocp.args.StandardRestore(shapes))
 assert back["w"].sharding == rows
+with ocp.StandardCheckpointer() as checkpointer:
+    checkpointer.save(os.path.abspath("other"), state)
+    assert checkpointer.restore(os.path.abspath("other"), shapes)["w"].sharding == rows
 """
 
 
@@ -139,8 +145,9 @@ def test_checkpoints_are_measured_and_not_written(jobs: Jobs, tmp_path: Path) ->
     (tmp_path / "saves.py").write_text(CHECKPOINTS)
     ended = jobs.run("-n", 4, "-d", 2, "--preview", "saves.py", cwd=tmp_path, limit=120)
     assert ended.status == 0, ended.stderr
-    assert "save at saves.py:8: 1 checkpoint of 256.0 KiB of this rank's" in ended.report
-    assert not (tmp_path / "saved").exists()
+    assert "save at saves.py:11: 2 checkpoints of 256.0 KiB of this rank's" in ended.report
+    assert "restore at saves.py:12: 1 checkpoint of 256.0 KiB of this rank's" in ended.report
+    assert os.listdir(tmp_path) == ["saves.py"]
 
 
 def test_debugger_opens_where_a_rank_alone_fails(

@@ -4,16 +4,11 @@ import pytest
 
 from mcjax_launch.errors import LaunchError
 from mcjax_launch.features.preview import report
-from mcjax_launch.features.preview.choice import choose_ranks, compute_sizes
-from mcjax_launch.features.preview.hook.collectives import Layout, find_collectives
-from mcjax_launch.features.preview.hook.compiled import Parameter, format_sharding
-from mcjax_launch.features.preview.hook.service import make_topology_keys
-from mcjax_launch.features.preview.messages import (
-    Calls,
-    Collective,
-    PreviewedProgram,
-    WholeArgument,
-)
+from mcjax_launch.features.preview.hook.chips import explain
+from mcjax_launch.features.preview.hook.compiled import find_collectives, make_argument
+from mcjax_launch.features.preview.hook.exchange import make_topology_keys
+from mcjax_launch.features.preview.launcher import choose_ranks, compute_sizes
+from mcjax_launch.features.preview.messages import Collective, PreviewedProgram, ProgramArgument
 from mcjax_launch.features.preview.report import Chip, RankReport
 from mcjax_launch.job.hosts import LOCAL, Host
 from mcjax_launch.job.job import Job
@@ -22,7 +17,6 @@ from mcjax_launch.options.options import Options
 # Eight devices on four hosts, in a mesh of 4 x 2.
 HOSTS = (0, 0, 1, 1, 2, 2, 3, 3)
 PLACES = tuple((place // 2, place % 2) for place in range(8))
-MESH = Layout(HOSTS, ("fsdp", "tp"), PLACES)
 LOOP = """\
 HloModule jit_step, is_scheduled=true, num_partitions=8
 
@@ -48,7 +42,7 @@ ENTRY %main (p: f32[4,4]) -> f32[4,4] {
 
 
 def test_collectives_of_a_loop_count_each_time_along_their_axes() -> None:
-    assert find_collectives(LOOP, MESH) == (
+    assert find_collectives(LOOP, HOSTS, ("fsdp", "tp"), PLACES) == (
         # Each device gets 3 parts of 4 from other hosts.
         Collective("all-gather", ("fsdp",), 3, 3 * 64, 3 * 64),
         Collective("all-reduce", ("tp",), 3, 3 * 64, 0),
@@ -58,27 +52,24 @@ def test_collectives_of_a_loop_count_each_time_along_their_axes() -> None:
 
 
 def test_collectives_without_a_mesh_have_no_axes() -> None:
-    [gather, *_] = find_collectives(LOOP, Layout((0,) * 8))
+    [gather, *_] = find_collectives(LOOP, (0,) * 8)
     assert (gather.axes, gather.crossing) == ((), 0)
 
 
-def test_arguments_are_compared_by_type_and_sharding() -> None:
-    sharding = '#sdy.sharding<@mesh, [{}, {"fsdp", "tp"}]>'
-    old = Parameter("w", "tensor<8x4xbf16>", "", is_donated=False)
-    new = Parameter("w", "tensor<8x4xbf16>", sharding, is_donated=False)
-    longer = Parameter("w", "tensor<9x4xbf16>", "", is_donated=False)
-    assert (old.bytes, Parameter("k", "!stablehlo.token", "", is_donated=False).shape) == (64, [])
-    assert old.describe_change(old) == ""
-    assert longer.describe_change(old) == "w is bf16[9,4], before it was bf16[8,4]"
-    assert format_sharding(sharding) == "sharded P(None, 'fsdp', 'tp')"
-    assert "before it was not committed to devices" in new.describe_change(old)
-    written = (f"#sdy.sharding<@{mesh}, [{{}}]>" for mesh in ("mesh", "empty_mesh"))
-    count, same = (Parameter("n", "tensor<i32>", text, is_donated=False) for text in written)
-    assert count.describe_change(same) == ""  # what differs cannot be seen
+class Sharding:
+    spec = (None, ("fsdp", "tp"))
+    is_fully_replicated = False
+
+
+def test_arguments_are_read_from_a_programs_code() -> None:
+    found = make_argument('loc("w")', "tensor<8x4xbf16>", Sharding())
+    assert found == ProgramArgument("w", "bf16[8,4]", "sharded P(None, ('fsdp', 'tp'))", 64, False)
+    scalar = make_argument("loc(unknown)", "tensor<i32>", Sharding())
+    assert (scalar.type, scalar.bytes) == ("i32[]", 4)
 
 
 def test_keys_of_the_other_processes() -> None:
-    first, other = make_topology_keys(0, 3, 2), make_topology_keys(2, 3, 2)
+    first, other = make_topology_keys(0, 3, 2, 2048), make_topology_keys(2, 3, 2, 2048)
     assert list(first) == ["cpu:local_topology/cpu/1", "cpu:local_topology/cpu/2"]
     [(key, whole)] = other.items()
     assert key == "cpu:global_topology/cpu"
@@ -92,8 +83,6 @@ STEP = PreviewedProgram(
     number=0,
     name="jit_step",
     where="train.py:42",
-    devices=8,
-    seconds=1.0,
     arguments=40 << 20,
     outputs=1 << 20,
     temporaries=150 << 20,
@@ -105,43 +94,47 @@ STEP = PreviewedProgram(
 )
 
 
-def make_rank(*programs: PreviewedProgram, rank: int = 0, peak: int = 0) -> RankReport:
+def make_rank(*programs: PreviewedProgram, rank: int = 0, calls: int = 3) -> RankReport:
     made = RankReport(rank)
-    made.programs += programs
-    made.calls = Calls(tuple(3 for _ in programs), peak, 0)
+    made.programs += [each.copy_with(number=number) for number, each in enumerate(programs)]
+    made.counts = [calls for _ in programs]
     return made
 
 
+def make_input(name: str, type_: str, size: int = 1, is_whole: bool = False) -> ProgramArgument:
+    return ProgramArgument(name, type_, "sharded P()", size, is_whole)
+
+
 def test_report_has_a_line_for_each_program_and_its_axes() -> None:
-    first, other = make_rank(STEP, peak=200 << 20), make_rank(STEP, rank=17, peak=200 << 20)
+    first, other = make_rank(STEP), make_rank(STEP, rank=17)
     assert list(report.format_report([first, other], 64, 4, Chip())) == [
         "preview of rank 0 of 64, 4 devices each, bytes on a device by XLA's CPU compiler:",
         "  jit(step) at train.py:42: called 3 times: 40.0 MiB arguments + 1.0 MiB outputs + "
         "150.0 MiB temporaries = 191.0 MiB; 5.8 GFLOP",
         "    fsdp: 2 all-gathers 96.0 MiB; 50 % of 96.0 MiB crosses hosts",
         "    tp: 1 all-reduce 1.0 MiB; within hosts",
-        "  all arrays together: at most 200.0 MiB, during jit(step) at train.py:42",
         "preview of rank 17: the same programs",
     ]
 
 
 def test_what_does_not_fit() -> None:
     chip = Chip("160M", 160 << 20)
-    fits = Chip("16G", 16 << 30)
     assert report.find_misfits([make_rank(STEP), make_rank(STEP)], chip) == [
         "jit(step): 191.0 of 160.0 MiB: does not fit (temporaries 150.0 MiB at train.py:42)"
     ]
-    assert report.find_misfits([make_rank(STEP, peak=15 << 30)], fits) == []
-    [alive] = report.find_misfits([make_rank(STEP, peak=17 << 30)], fits)
-    assert alive == "17.0 of 16.0 GiB in use during jit(step) at train.py:42: does not fit"
+    assert report.find_misfits([make_rank(STEP)], Chip("16G", 16 << 30)) == []
     tpu = STEP.copy_with(memory=100 << 20)  # by libtpu
     assert report.find_misfits([make_rank(tpu)], Chip("v5e:2x4")) != []
 
 
 WARNINGS = {
-    "x has no rows": STEP.copy_with(empty=("x",)),
+    "x has no rows": STEP.copy_with(inputs=(make_input("x", "f32[0,4]", 0),)),
     "not sharded, whole on each device: w (300.0 MiB)": STEP.copy_with(
-        unsharded=(WholeArgument("w", 300 << 20), WholeArgument("b", 200 << 20))
+        inputs=(
+            make_input("w", "f32", 300 << 20, is_whole=True),
+            make_input("b", "f32", 200 << 20, is_whole=True),
+            make_input("x", "f32", 400 << 20),
+        )
     ),
     "axis tp crosses hosts": STEP.copy_with(
         collectives=(Collective("all-reduce", ("tp",), 1, 8, 4),)
@@ -157,16 +150,30 @@ def test_warnings_name_the_line(text: str) -> None:
 
 
 def test_argument_that_is_not_sharded_is_compared_with_the_chip() -> None:
-    small = STEP.copy_with(unsharded=(WholeArgument("w", 30 << 20),))
+    small = STEP.copy_with(inputs=(make_input("w", "f32", 30 << 20, is_whole=True),))
     assert list(report.find_warnings(make_rank(small), Chip("16G", 16 << 30))) == []
     [found] = report.find_warnings(make_rank(small), Chip("200M", 200 << 20))
     assert found.endswith("not sharded, whole on each device: w (30.0 MiB)")
 
 
+def compile_again(*types: str) -> RankReport:
+    """A rank whose call has compiled a function for each of these types."""
+    return make_rank(
+        *(
+            STEP.copy_with(inputs=(make_input("x", type_),), before=number - 1)
+            for number, type_ in enumerate(types)
+        )
+    )
+
+
 def test_warning_of_a_function_compiled_again_counts_all() -> None:
-    again = STEP.copy_with(changed="x is f32[7], before it was f32[8]")
-    [found] = report.find_warnings(make_rank(STEP, again, again), Chip())
-    assert found == f"jit(step) at train.py:42 was compiled 3 times: {again.changed}"
+    [found] = report.find_warnings(compile_again("f32[8]", "f32[8]", "f32[7]"), Chip())
+    assert found == (
+        "jit(step) at train.py:42 was compiled 3 times: x is f32[7] sharded P(), before it was "
+        "f32[8] sharded P()"
+    )
+    [found] = report.find_warnings(compile_again("f32[8]", "f32[8]"), Chip())
+    assert "with equal arguments: a static argument" in found
 
 
 def test_rematerialization_is_found_in_what_the_compiler_prints() -> None:
@@ -182,29 +189,45 @@ def test_rematerialization_is_found_in_what_the_compiler_prints() -> None:
 
 
 def test_ranks_that_call_a_function_with_other_shapes() -> None:
-    short = STEP.copy_with(inputs=("x is f32[7]",))
-    ranks = [make_rank(STEP.copy_with(inputs=("x is f32[8]",))), make_rank(short, rank=17)]
-    assert list(report.find_differences(ranks)) == [
-        "jit(step) at train.py:42: ranks 0 and 17 would run different programs: x is f32[8], and "
-        "x is f32[7]"
-    ]
+    full, short = compile_again("f32[8]"), compile_again("f32[8]", "f32[7]")
+    short.rank = 17
+    told = (
+        "jit(step) at train.py:42: ranks 0 and 17 would run different programs: x is f32[8] "
+        "sharded P(), and x is f32[7] sharded P()"
+    )
+    assert list(report.find_other_arguments([full, short])) == [told]
+    full.has_failed = True  # and has not come to the last batch
+    assert list(report.find_other_arguments([full, short])) == []
+    full.programs[0] = short.programs[0].copy_with(inputs=(make_input("x", "f32[9]"),))
+    assert list(report.find_other_arguments([full, short])) != []
 
 
 def test_ranks_that_call_a_function_another_number_of_times() -> None:
-    ranks = [make_rank(STEP, rank=rank) for rank in range(4)]
-    ranks[0].calls = Calls((18,), 0, 0)
-    ranks[1].calls, ranks[1].has_failed = Calls((2,), 0, 0), True
-    lines = list(report.format_report(ranks, 4, 1, Chip()))
-    assert lines[0] == (
-        "warning: jit(step) at train.py:42: rank 0 calls it 18 times, ranks 2-3 call it 3 times: in "
-        "the job they would wait for each other"
-    )
-    previews = [line for line in lines if line.startswith("preview of rank")]
-    assert previews == [
-        "preview of rank 0 of 4, bytes on a device by XLA's CPU compiler:",
-        "preview of ranks 2-3: the same programs",
-        "preview of rank 1 of 4, until it failed, bytes on a device by XLA's CPU compiler:",
+    ranks = [make_rank(STEP, rank=rank, calls=calls) for rank, calls in enumerate((18, 2, 3, 3))]
+    ranks[1].has_failed = True
+    assert list(report.find_other_counts(ranks)) == [
+        "jit(step) at train.py:42: rank 0 calls it 18 times, ranks 2-3 call it 3 times: in the "
+        "job they would wait for each other"
     ]
+
+
+@pytest.mark.parametrize(
+    ("error", "needed"),
+    [
+        ("Used 80.0G of 15.75G hbm. Exceeded", 80 << 30),
+        (
+            "required for HLO temporaries (20.0G) exceeds available HBM (15.75G)",
+            (20 << 30) + STEP.arguments + STEP.outputs,
+        ),
+    ],
+)
+def test_chip_without_enough_memory_is_read_from_the_compilers_error(
+    error: str, needed: int
+) -> None:
+    told = explain(STEP, error)
+    assert (told.needed, told.refused) == (needed, "")
+    assert told.memory == int(15.75 * (1 << 30))
+    assert explain(STEP, "no emitter\nmore").refused == "no emitter"
 
 
 # --- the request ---

@@ -4,25 +4,23 @@ from __future__ import annotations
 
 import os
 import re
+import sys
 
-from ..messages import PreviewedProgram
-from .collectives import find_collectives
-from .compiled import make_layout
+from . import compiled
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from typing import Any
 
-    from .compiled import Code
+    from ..messages import PreviewedProgram
 
 # GiB of a device, by the type in a topology's name; of v2 and v3 a chip is two devices.
 _MEMORY_GIB = {"v2": 8, "v3": 16, "v4": 32, "v5e": 16, "v5p": 95, "v6e": 32, "v7x": 96}
-# libtpu's words, for temporaries alone and for all that it needs.
-_TEMPORARIES = re.compile(
-    r"required for HLO temporaries \(([\d.]+)([KMG])\) exceeds available HBM \(([\d.]+)([KMG])\)"
+# libtpu's words, for temporaries alone or for all that it needs.
+_TOO_LARGE = re.compile(
+    r"(HLO temporaries|Used) \(?([\d.]+)([KMG])\)? (?:exceeds available HBM|of) \(?([\d.]+)([KMG])"
 )
-_USED = re.compile(r"Used ([\d.]+)([KMG]) of ([\d.]+)([KMG]) hbm")
 _UNITS = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
 _MOST_REASON = 200
 
@@ -40,7 +38,6 @@ class Chips:
 
     def __init__(self, topology: str) -> None:
         import importlib.util
-        import sys
 
         if importlib.util.find_spec("libtpu") is None:
             raise SystemExit(
@@ -56,7 +53,7 @@ class Chips:
             os.environ.setdefault(name, value)
         from jax.experimental import topologies
 
-        why, found = "", None
+        why, found = "", None  # raised below, an error is not one "while handling" another
         try:
             found = topologies.get_topology_desc(platform="tpu", topology_name=topology)
         except Exception as error:
@@ -66,63 +63,54 @@ class Chips:
         self._devices = list(found.devices)
         self._memory = _MEMORY_GIB.get(topology.partition(":")[0], 0) << 30
 
-    def compile(
-        self, code: Code, told: PreviewedProgram, sizes: Sequence[int], shardings: tuple[Any, Any]
-    ) -> PreviewedProgram:
-        """Compile a program for the chips; return its message with what is different there.
+    def describe(self, program: compiled.UnrunProgram, sizes: Sequence[int]) -> PreviewedProgram:
+        """Compile a program for the chips; return the message that describes it.
 
         Args:
-            code: the program.
-            told: the message on the program as it was compiled for CPU devices.
+            program: the program, compiled for CPU devices.
             sizes: number of ranks on each host.
-            shardings: shardings of its arguments, and of its outputs.
 
         """
         try:
-            made = self._compile(code)
+            made = self._compile(program)
         except Exception as error:
-            return self._explain(told, str(error))
-        stats = made.get_compiled_memory_stats()
-        given, results = shardings
-        text = "\n".join(module.to_string() for module in made.hlo_modules())
-        layout = make_layout(code.devices, sizes, (*given, *results))
-        return told.copy_with(
-            arguments=stats.argument_size_in_bytes,
-            outputs=stats.output_size_in_bytes - stats.alias_size_in_bytes,
-            temporaries=stats.temp_size_in_bytes,
-            collectives=find_collectives(text, layout),
-            memory=self._memory,
-        )
+            return explain(compiled.describe(program, sizes), str(error))
+        return compiled.describe(program, sizes, made).copy_with(memory=self._memory)
 
-    def _compile(self, code: Code) -> Any:
+    def _compile(self, program: compiled.UnrunProgram) -> Any:
         import numpy as np
         from jax._src import compiler
         from jax._src.interpreters import mlir
         from jax._src.lib import xla_client
         from jax._src.lib.mlir import ir
 
-        every = sorted(device.id for device in code.devices[0].client.devices())
-        places = {number: place for place, number in enumerate(every)}
-        devices = [self._devices[places[device.id]] for device in code.devices]
-        options = xla_client.CompileOptions.ParseFromString(code.options.SerializeAsString())
+        every = sorted(device.id for device in program.devices[0].client.devices())
+        devices = [self._devices[every.index(device.id)] for device in program.devices]
+        options = xla_client.CompileOptions.ParseFromString(program.options.SerializeAsString())
         ids = np.array([[device.id for device in devices]])
         options.device_assignment = xla_client.DeviceAssignment.create(ids)
         with mlir.make_ir_context():
             return compiler.backend_compile_and_load(
                 devices[0].client,
-                ir.Module.parse(code.bytecode),
+                ir.Module.parse(program.bytecode),
                 xla_client.DeviceList(tuple(devices)),
                 options,
                 [],
             )
 
-    def _explain(self, told: PreviewedProgram, error: str) -> PreviewedProgram:
-        """Return the message on a program that could not be compiled for the chips."""
-        temporaries, used = _TEMPORARIES.search(error), _USED.search(error)
-        found = temporaries or used
-        if found is None:
-            return told.copy_with(refused=error.partition("\n")[0][:_MOST_REASON])
-        needed, memory = (int(float(found[n]) * _UNITS[found[n + 1]]) for n in (1, 3))
-        if temporaries is None:
-            needed = max(0, needed - told.arguments - told.outputs)
-        return told.copy_with(temporaries=needed, memory=memory)
+
+def explain(told: PreviewedProgram, error: str) -> PreviewedProgram:
+    """Return the message on a program that could not be compiled for the chips.
+
+    Args:
+        told: the message on the program, compiled for CPU devices.
+        error: what libtpu says.
+
+    """
+    found = _TOO_LARGE.search(error)
+    if found is None:
+        return told.copy_with(refused=error.partition("\n")[0][:_MOST_REASON])
+    needed, memory = (int(float(found[n]) * _UNITS[found[n + 1]]) for n in (2, 4))
+    if found[1] == "Used":
+        needed = max(0, needed - told.arguments - told.outputs)
+    return told.copy_with(temporaries=needed, memory=memory)

@@ -1,221 +1,135 @@
-"""Programs that span processes, before and after their compilation, as messages describe them."""
+"""Programs that span processes, as messages describe them: from their code, and once compiled."""
 
 from __future__ import annotations
 
+import io
 import math
 import re
-import time
+from collections import Counter, defaultdict
 
-from ....hook.spmd_program import find_program_name
-from ..messages import PreviewedProgram, WholeArgument
-from .collectives import Layout, find_collectives
+from ....hook.spmd_program import find_groups, find_program_name
+from ..messages import Collective, PreviewedProgram, ProgramArgument
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
     from typing import Any
 
-    from .zeros import Zeros
-
-# Attributes of a program's arguments.
+# Attributes of arguments that a program takes over.
 _DONATED = ("jax.buffer_donor", "tf.aliasing_output")
-_SHARDINGS = ("sdy.sharding", "mhlo.sharding")
-# Attribute of an output whose axes have an unusual order in memory.
-_LAYOUT = "mhlo.layout_mode"
-# Smaller arguments need not be sharded; and how many are named.
-_UNSHARDED_BYTES, _MOST_NAMED = 1 << 20, 8
+# Arguments that are named in a message; the parameters of a large model are some thousands.
 _MOST_INPUTS = 1000
 
 
-class Parameter:
-    """Argument of a program, as its code describes it: name, type such as `f32[8,4]`, sharding."""
-
-    def __init__(self, name: str, kind: str, sharding: str, is_donated: bool) -> None:
-        self.name = name
-        self.sharding = sharding
-        self.is_donated = is_donated
-        # tensor<8x4xf32>; of another type, such as a token, nothing is known.
-        *sizes, self.dtype = kind.removeprefix("tensor<").removesuffix(">").split("x")
-        self.shape = [int(size) for size in sizes if size.isdigit()]
-
-    @property
-    def bytes(self) -> int:
-        """Bytes of the whole array."""
-        bits = re.search(r"\d+", self.dtype)
-        return math.prod(self.shape) * (int(bits[0]) if bits is not None else 8) // 8
-
-    def describe_change(self, before: Parameter) -> str:
-        """Return how the argument differs from the one of an earlier program; "" if it does not."""
-        if (self.shape, self.dtype) != (before.shape, before.dtype):
-            return f"{self.name} is {self._format_type()}, before it was {before._format_type()}"
-        now, then = map(format_sharding, (self.sharding, before.sharding))
-        return f"{self.name} is {now}, before it was {then}" if now != then else ""
-
-    def __str__(self) -> str:
-        return f"{self.name} is {self._format_type()} {format_sharding(self.sharding)}"
-
-    def _format_type(self) -> str:
-        return f"{self.dtype}[{','.join(map(str, self.shape))}]"
-
-
-def format_sharding(text: str) -> str:
-    """Return an argument's sharding, as in a program's code, in words."""
-    if not text:
-        return "not committed to devices"
-    axes = re.search(r"<@[^<,]*, \[([^\[\]]*)\](?:>|,)", text)
-    if axes is None:
-        return f"sharded {text}"
-    parts = re.findall(r"\{([^{}]*)\}", axes[1])
-    words = [part.replace('"', "'").replace(", ?", "").replace("?", "") or "None" for part in parts]
-    return f"sharded P({', '.join(words)})"
-
-
-class Code:
+class UnrunProgram:
     """Program that spans processes, before its compilation.
 
     Attributes:
         name: name such as `jit_step`.
-        parameters: its arguments; tokens of effects come first.
         devices: its devices, in its order.
-        has_layouts: True if the user has chosen the order in memory of outputs' axes.
         options: JAX's options for the compiler.
-        bytecode: the program; b"" if it is not needed.
-        began: time.monotonic() at the beginning of the compilation.
+        parameters: each parameter's place and type in its code; tokens of effects come first.
+        donated: for each parameter, True if the program takes it over.
+        bytecode: the program's code; b"" if it is not needed.
+        executable: JAX's executable, kept so that its id stays its own.
+        number: its number in messages; -1 until it is reported.
+        before: number of the program that the same call has compiled before, or -1.
+        where: the user's line that calls it.
+        shardings, out_shardings: those of its parameters but tokens, and of its outputs.
 
     """
 
+    executable: Any = None
+    number = before = -1
+    where = ""
+    shardings: Sequence[Any] = ()
+    out_shardings: Sequence[Any] = ()
+
     def __init__(self, computation: Any, devices: Sequence[Any], options: Any, keep: bool) -> None:
+        from jax._src.lib.mlir import ir
+
         self.name = find_program_name(computation)
         self.devices = devices
         self.options = options
+        self.bytecode = b""
         with computation.context:
-            main = _find_main(computation)
-            self.parameters = list(_read_parameters(main))
-            self.has_layouts = "res_attrs" in main.attributes and _LAYOUT in str(
-                main.attributes["res_attrs"]
-            )
-            self.bytecode = _make_bytecode(computation) if keep else b""
-        self.began = time.monotonic()
-
-    def select_donated(self, args: Sequence[Any]) -> list[Any]:
-        """Return the arguments that the program takes over, of those that it uses."""
-        own = self.parameters[len(self.parameters) - len(args) :] if args else []
-        pairs = zip(own, args)
-        return [arg for each, arg in pairs if each.is_donated and hasattr(arg, "delete")]
-
-    def describe_change(self, before: Code) -> str:
-        """Return why this is another program than an earlier one of the same function.
-
-        It is "" if only the meshes of arguments differ, or how their shardings are written.
-        """
-        counts = len(self.parameters), len(before.parameters)
-        if counts[0] != counts[1]:
-            return f"it has {counts[0]} arguments, before it had {counts[1]}"
-        pairs = list(zip(self.parameters, before.parameters))
-        changes = [now.describe_change(then) for now, then in pairs]
-        if any(changes) or any(now.sharding != then.sharding for now, then in pairs):
-            return next(filter(None, changes), "")
-        return "with equal arguments: a static argument or a Python value in it is another one"
+            main: Any = ir.SymbolTable(computation.operation)["main"]
+            has: Any = main.attributes["arg_attrs"] if "arg_attrs" in main.attributes else ()  # noqa: SIM401, no mapping
+            self.donated = [any(mark in each for mark in _DONATED) for each in has]
+            self.parameters = [
+                (str(parameter.location), str(parameter.type))
+                for parameter in main.regions[0].blocks[0].arguments
+            ]
+            if keep:
+                code = io.BytesIO()
+                computation.operation.write_bytecode(code)
+                self.bytecode = code.getvalue()
 
 
-def _find_main(computation: Any) -> Any:
-    """Return the function that a program begins with."""
-    for operation in computation.body.operations:
-        attributes = operation.attributes
-        if "sym_name" in attributes and attributes["sym_name"].value == "main":
-            return operation
-    raise ValueError("a program without main()")
+def describe(
+    program: UnrunProgram, sizes: Sequence[int], executable: Any = None
+) -> PreviewedProgram:
+    """Return the message that describes a program.
 
-
-def _read_parameters(main: Any) -> Iterator[Parameter]:
-    attributes = main.attributes
-    own = list(attributes["arg_attrs"]) if "arg_attrs" in attributes else []
-    for number, argument in enumerate(main.regions[0].blocks[0].arguments):
-        has: Any = own[number] if number < len(own) else {}
-        sharding = next((str(has[name]) for name in _SHARDINGS if name in has), "")
-        name = re.match(r'loc\("(.*?)"', str(argument.location))
-        is_donated = any(mark in has for mark in _DONATED)
-        title = name[1] if name is not None else f"argument {number}"
-        yield Parameter(title, str(argument.type), sharding, is_donated)
-
-
-def _make_bytecode(computation: Any) -> bytes:
-    import io
-
-    code = io.BytesIO()
-    computation.operation.write_bytecode(code)
-    return code.getvalue()
-
-
-class CompiledCode:
-    """Compiled program that spans processes.
-
-    Attributes:
-        code: what it was compiled from.
-        real: JAX's executable, kept so that its id stays its own.
-        number: its number in messages.
-        calls: number of its calls.
-        outputs, arguments, temporaries: bytes on one device; `outputs` without those that take the
-            place of arguments.
-        is_reported: True if the launcher knows it.
+    Args:
+        program: the program.
+        sizes: number of ranks on each host.
+        executable: the program, compiled for chips; None for CPU devices.
 
     """
+    executable = executable or program.executable
+    stats = executable.get_compiled_memory_stats()
+    text = "\n".join(module.to_string() for module in executable.hlo_modules())
+    host_of = [host for host, size in enumerate(sizes) for _ in range(size)]
+    hosts = [host_of[device.process_index] for device in program.devices]
+    tokens = len(program.parameters) - len(program.shardings)
+    return PreviewedProgram(
+        number=program.number,
+        name=program.name,
+        where=program.where,
+        arguments=stats.argument_size_in_bytes,
+        outputs=stats.output_size_in_bytes - stats.alias_size_in_bytes,
+        temporaries=stats.temp_size_in_bytes,
+        flops=_read_flops(executable),
+        collectives=find_collectives(text, hosts, *_find_mesh(program)),
+        inputs=tuple(
+            make_argument(*parameter, sharding)
+            for parameter, sharding in zip(
+                program.parameters[tokens:], program.shardings[:_MOST_INPUTS]
+            )
+        ),
+        before=program.before,
+    )
 
-    def __init__(self, code: Code, real: Any, number: int) -> None:
-        self.code = code
-        self.real = real
-        self.number = number
-        self.calls = 0
-        self.is_reported = False
-        self.seconds = time.monotonic() - code.began
-        stats = real.get_compiled_memory_stats()
-        self.outputs = stats.output_size_in_bytes - stats.alias_size_in_bytes
-        self.arguments, self.temporaries = stats.argument_size_in_bytes, stats.temp_size_in_bytes
 
-    def make_zeros(self, zeros: Zeros) -> Callable[[int, Any, Any], list[Any]]:
-        """Return a function that makes an output, from its number, type and sharding."""
-        if not self.code.has_layouts:
-            return lambda number, aval, sharding: zeros.make(aval, sharding)
-        try:
-            from jax._src.layout import Format, Layout
-        except ImportError:  # before jax 0.7
-            return lambda number, aval, sharding: zeros.make(aval, sharding)
-        layouts = [Layout.from_pjrt_layout(each) for each in self.real.get_output_layouts()]
-        return lambda number, aval, sharding: zeros.make(
-            aval, sharding, lambda place: Format(layouts[number], place)
-        )
+def make_argument(location: str, type_: str, sharding: Any) -> ProgramArgument:
+    """Return an argument of a program.
 
-    def make_message(
-        self, where: str, sizes: Sequence[int], shardings: tuple[Any, Any], changed: str
-    ) -> PreviewedProgram:
-        """Return the message that describes the program.
+    Args:
+        location: its place in the program's code, such as `loc("w")`.
+        type_: its type there, such as `tensor<8x4xf32>`.
+        sharding: its sharding.
 
-        Args:
-            where: the user's line that calls it.
-            sizes: number of ranks on each host.
-            shardings: shardings of its arguments, and of its outputs.
-            changed: why it is another program than an earlier one of the same function, or "".
+    """
+    name = re.match(r'loc\("(.*?)"', location)
+    *sizes, dtype = re.split(r"(?<=\d)x", type_[len("tensor<") : -1])
+    shape = [int(size) for size in sizes]
+    return ProgramArgument(
+        name[1] if name is not None else "an argument",
+        f"{dtype}[{','.join(map(str, shape))}]",
+        f"sharded P{tuple(sharding.spec)}" if hasattr(sharding, "spec") else str(sharding),
+        _compute_bytes(dtype, shape),
+        sharding.is_fully_replicated,
+    )
 
-        """
-        given, made = shardings
-        text = "\n".join(module.to_string() for module in self.real.hlo_modules())
-        layout = make_layout(self.code.devices, sizes, (*given, *made))
-        return PreviewedProgram(
-            number=self.number,
-            name=self.code.name,
-            where=where,
-            devices=len(self.code.devices),
-            seconds=self.seconds,
-            arguments=self.arguments,
-            outputs=self.outputs,
-            temporaries=self.temporaries,
-            flops=_read_flops(self.real),
-            collectives=find_collectives(text, layout),
-            inputs=tuple(map(str, self.code.parameters[:_MOST_INPUTS])),
-            unsharded=_find_unsharded(self.code.parameters, given),
-            empty=tuple(each.name for each in self.code.parameters if 0 in each.shape),
-            changed=changed,
-        )
+
+def _compute_bytes(dtype: str, shape: Iterable[int]) -> int:
+    """Return the size of an array, from a compiler's name of its type, such as `bf16`."""
+    bits = re.search(r"\d+", dtype)  # none in "pred"
+    return math.prod(shape) * (int(bits[0]) if bits is not None else 8) // 8
+
+
+# --- a compiled program ---
 
 
 def _read_flops(executable: Any) -> float:
@@ -227,37 +141,108 @@ def _read_flops(executable: Any) -> float:
         return 0.0
 
 
-def _find_unsharded(parameters: Sequence[Parameter], given: Any) -> tuple[WholeArgument, ...]:
-    """Return the largest arguments of which each device holds the whole."""
-    found = [
-        WholeArgument(parameter.name, parameter.bytes)
-        for parameter, sharding in zip(parameters[len(parameters) - len(given) :], given)
-        if parameter.bytes >= _UNSHARDED_BYTES and getattr(sharding, "is_fully_replicated", False)
-    ]
-    return tuple(sorted(found, key=lambda argument: -argument.bytes)[:_MOST_NAMED])
+def _find_mesh(program: UnrunProgram) -> tuple[tuple[str, ...], list[tuple[int, ...]]]:
+    """Return the axes of the first mesh of all devices, and each device's place on them."""
+    import numpy as np
+
+    for sharding in (*program.shardings, *program.out_shardings):
+        mesh = getattr(sharding, "mesh", None)
+        at = {device: place for place, device in np.ndenumerate(getattr(mesh, "devices", ()))}
+        if mesh is not None and at.keys() == set(program.devices):
+            return tuple(map(str, mesh.axis_names)), [at[each] for each in program.devices]
+    return (), []
 
 
-def make_layout(devices: Sequence[Any], sizes: Sequence[int], shardings: Sequence[Any]) -> Layout:
-    """Return the places of a program's devices along the first mesh that has all of them.
+_FUNCTION = re.compile(r"^(ENTRY )?%?([\w.\-]+) \([^\n]*\{\n(.*?)^\}", re.MULTILINE | re.DOTALL)
+_COLLECTIVE = re.compile(
+    r"(\(.*?\)|\S+) (all-reduce|all-gather|reduce-scatter|(?:ragged-)?all-to-all"
+    r"|collective-permute|collective-broadcast)(-start)?\("
+)
+_CALLED = re.compile(
+    r"(body|condition|calls|to_apply|branch_computations|called_computations)"
+    r"=(%?[\w.\-]+|\{[^{}]*\})"
+)
+_TRIPS = re.compile(r'"known_trip_count":\{"n":"(\d+)"')
+_SHAPE = re.compile(r"\b(pred|bf16|[a-z]\d\w*)\[([\d,]*)\]")
+
+
+def find_collectives(
+    text: str,
+    hosts: Sequence[int],
+    axes: Sequence[str] = (),
+    places: Sequence[Sequence[int]] = (),
+) -> tuple[Collective, ...]:
+    """Return the collectives of a compiled program, those of a loop repeated.
 
     Args:
-        devices: the devices, in the program's order.
-        sizes: number of ranks on each host.
-        shardings: shardings of the program's arrays.
+        text: the program, as HLO text.
+        hosts: number of each device's host, in the program's order of devices.
+        axes: names of the axes of the program's mesh; () if it has none.
+        places: position of each device along these axes.
 
     """
-    host_of = [host for host, size in enumerate(sizes) for _ in range(size)]
-    processes = [device.process_index for device in devices]
-    hosts = tuple(host_of[p] if p < len(host_of) else p for p in processes)
-    for sharding in shardings:
-        mesh = getattr(sharding, "mesh", None)
-        placed = getattr(mesh, "devices", None)
-        if mesh is None or placed is None or placed.size != len(devices):
+    found: defaultdict[tuple[str, tuple[str, ...]], list[float]] = defaultdict(lambda: [0, 0, 0.0])
+    for operation, count in _list_operations(text):
+        match = _COLLECTIVE.match(operation.partition(" = ")[2])
+        if match is None or "is_host_transfer=true" in operation:
             continue
-        import numpy as np
+        groups = [group for group in find_groups(operation, len(hosts)) if len(group) > 1]
+        if not groups:
+            continue
+        size = count * _compute_result_bytes(match[1], match[2], bool(match[3]), len(groups[0]))
+        along = tuple(
+            axis
+            for number, axis in enumerate(axes)
+            if any(len({places[device][number] for device in group}) > 1 for group in groups)
+        )
+        total = found[match[2], along]
+        total[0] += count
+        total[1] += size
+        crossing = sum(
+            here * (len(group) - here)
+            for group in groups
+            for here in Counter(hosts[device] for device in group).values()
+        )
+        total[2] += size * crossing / sum(len(group) * (len(group) - 1) for group in groups)
+    return tuple(
+        Collective(kind, along, int(count), int(size), int(crossing))
+        for (kind, along), (count, size, crossing) in sorted(found.items())
+    )
 
-        at = {device.id: index for index, device in np.ndenumerate(placed)}
-        if all(device.id in at for device in devices):
-            axes = tuple(map(str, mesh.axis_names))
-            return Layout(hosts, axes, tuple(at[device.id] for device in devices))
-    return Layout(hosts)
+
+def _list_operations(text: str) -> Iterator[tuple[str, int]]:
+    """Yield each operation that may be a collective, and how often a call of the program runs it.
+
+    A loop whose length is not known counts once.
+    """
+    counts: defaultdict[str, int] = defaultdict(int)
+    for entry, name, body in reversed(_FUNCTION.findall(text)):  # each is before its callers
+        count = 1 if entry else counts[name]
+        for line in body.splitlines():
+            yield line, count
+            trips = _TRIPS.search(line)
+            for kind, called in _CALLED.findall(line):
+                repeated = int(trips[1]) if trips is not None and kind == "body" else 1
+                for each in re.findall(r"[\w.\-]+", called):
+                    counts[each] += count * repeated
+
+
+def _compute_result_bytes(shapes: str, kind: str, is_start: bool, group: int) -> int:
+    """Return the bytes of a collective's result on one device; of a reduce-scatter its operand.
+
+    Args:
+        shapes: type of the operation's value, with several for a tuple.
+        kind: XLA's name.
+        is_start: True for an operation whose value has the operands too.
+        group: number of devices that communicate.
+
+    """
+    sizes = [
+        _compute_bytes(dtype, (int(size) for size in dimensions.split(",") if size))
+        for dtype, dimensions in _SHAPE.findall(shapes)
+    ]
+    if is_start and kind == "collective-permute":
+        sizes = sizes[1:2]
+    elif is_start and kind != "all-reduce":
+        sizes = sizes[len(sizes) // 2 :]
+    return sum(sizes) * (group if kind == "reduce-scatter" else 1)

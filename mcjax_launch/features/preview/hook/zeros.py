@@ -1,4 +1,4 @@
-"""Arrays of zeros that need no memory, as the outputs of programs that are not run."""
+"""Programs that are not run: their outputs are zeros, which need no memory."""
 
 from __future__ import annotations
 
@@ -7,92 +7,64 @@ import mmap
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
     from typing import Any
 
 
-class Zeros:
-    """Maker of arrays of zeros: all share memory that is never written, so the kernel has none."""
-
-    def __init__(self) -> None:
-        self._regions: list[Any] = []  # the largest last
-
-    def make(
-        self, aval: Any, sharding: Any, add_layout: Callable[[Any], Any] = lambda place: place
-    ) -> list[Any]:
-        """Return the parts of an array on this process's devices.
-
-        Args:
-            aval: shape and type of the whole array.
-            sharding: its sharding.
-            add_layout: adds the order of the axes in memory to a part's sharding.
-
-        """
-        import jax
-        import numpy as np
-        from jax._src import core
-        from jax._src.sharding_impls import physical_sharding
-
-        if jax.dtypes.issubdtype(aval.dtype, jax.dtypes.extended):  # keys of random numbers
-            aval, sharding = core.physical_aval(aval), physical_sharding(aval, sharding)
-        part = self._view(sharding.shard_shape(aval.shape), np.dtype(aval.dtype))
-        places = (
-            jax.sharding.SingleDeviceSharding(device, memory_kind=sharding.memory_kind)
-            for device in sharding._addressable_device_assignment
-        )
-        return [jax.device_put(part, add_layout(place)) for place in places]
-
-    def _view(self, shape: tuple[int, ...], dtype: Any) -> Any:
-        import numpy as np
-
-        size = math.prod(shape) * dtype.itemsize
-        if not self._regions or self._regions[-1].size < size:
-            region = mmap.mmap(-1, max(2 * size, mmap.PAGESIZE), prot=mmap.PROT_READ)
-            self._regions.append(np.frombuffer(region, np.uint8))
-        return self._regions[-1][:size].view(dtype).reshape(shape)
-
-    def has(self, array: Any) -> bool:
-        """Return whether an array on one device is a part that was made here."""
-        at = array.unsafe_buffer_pointer()
-        return any(at == region.ctypes.data for region in self._regions)
-
-
-class StandIn:
-    """Program whose outputs are zeros; JAX's own function for launches takes it for a real one.
+def launch(execution: Any, args: Sequence[Any], donated: Sequence[bool]) -> list[Any]:
+    """Return a program's outputs, and delete the arguments that it takes over.
 
     Args:
-        execution: JAX's ExecuteReplicated.
-        make: makes the parts of an output, from its number, type and sharding.
+        execution: the program, as JAX's ExecuteReplicated.
+        args: the arguments of the call.
+        donated: for each parameter of the program, True if the program takes it over.
 
     """
+    kept = [arg for number, arg in enumerate(args) if number in execution.kept_var_idx]
+    for check in (getattr(arg, "_check_if_deleted", None) for arg in kept):
+        if check is not None:
+            check()  # raises JAX's error for an array that was donated before
+    made = execution.out_handler
+    out = [
+        handle(make_zeros(aval, sharding))
+        for handle, aval, sharding in zip(made.handlers, made.out_avals, made.out_shardings)
+    ]
+    tokens = len(execution.ordered_effects)  # come first
+    for arg, is_donated in zip(kept, donated[tokens:]):
+        if is_donated and hasattr(arg, "delete"):
+            arg.delete()
+    if execution.mut is not None:  # new values of references, which keep those that they have
+        out = [each for each, number in zip(out, execution.mut.out_mut) if number is None]
+    return out
 
-    ordered_effects: Sequence[Any] = ()
-    has_unordered_effects = has_host_callbacks = False
-    pgle_profiler = None
 
-    def __init__(self, execution: Any, make: Callable[[int, Any, Any], list[Any]]) -> None:
-        self.name, self.kept_var_idx = execution.name, execution.kept_var_idx
-        self.out_handler, self.mut = execution.out_handler, getattr(execution, "mut", None)
-        self.xla_executable = self
-        self._make = make
+# Memory that is never written, so that the kernel has none of it; the largest is the last.
+_regions: list[Any] = []
 
-    def in_handler(self, args: Any) -> Any:
-        """Return the arguments as they are: they need not be on all devices."""
-        return args
 
-    def execute_sharded(self, args: Any, with_tokens: bool = False) -> StandIn:
-        """Return the outputs."""
-        return self
+def make_zeros(aval: Any, sharding: Any) -> list[Any]:
+    """Return the parts of an array on this process's devices, all of which share their memory.
 
-    def consume_with_handlers(self, handlers: Any) -> list[Any]:
-        """Return the outputs as whole arrays."""
-        return [handle(parts) for handle, parts in zip(handlers, self._make_all())]
+    Args:
+        aval: shape and type of the whole array.
+        sharding: its sharding.
 
-    def disassemble_into_single_device_arrays(self) -> list[Any]:
-        """Return the parts of each output."""
-        return self._make_all()
+    """
+    import jax
+    import numpy as np
+    from jax._src import core
+    from jax._src.sharding_impls import physical_sharding
 
-    def _make_all(self) -> list[list[Any]]:
-        out = self.out_handler
-        made = zip(out.out_avals, out.out_shardings)
-        return [self._make(number, *each) for number, each in enumerate(made)]
+    if jax.dtypes.issubdtype(aval.dtype, jax.dtypes.extended):  # keys of random numbers
+        aval, sharding = core.physical_aval(aval), physical_sharding(aval, sharding)
+    shape, dtype = sharding.shard_shape(aval.shape), np.dtype(aval.dtype)
+    size = math.prod(shape) * dtype.itemsize
+    if not _regions or _regions[-1].size < size:
+        region = mmap.mmap(-1, max(2 * size, mmap.PAGESIZE), prot=mmap.PROT_READ)
+        _regions.append(np.frombuffer(region, np.uint8))
+    part = _regions[-1][:size].view(dtype).reshape(shape)
+    places = (
+        jax.sharding.SingleDeviceSharding(device, memory_kind=sharding.memory_kind)
+        for device in sharding._addressable_device_assignment
+    )
+    return [jax.device_put(part, place) for place in places]
