@@ -87,7 +87,7 @@ INTERNALS = (
     Internal(_EXECUTION, "ExecuteReplicated.out_handler", _PARTIAL),
     Internal(_EXECUTION, "ExecuteReplicated.in_handler", _PREVIEW),
     Internal(_EXECUTION, "ExecuteReplicated.mut", _PREVIEW),
-    Internal("jax._src.lib.mlir.ir", "SymbolTable", _PREVIEW),
+    Internal("jax._src.lib.mlir", "ir.SymbolTable", _PREVIEW),
     Internal("jax._src.core", "physical_aval", _PREVIEW),
     Internal("jax._src.sharding_impls", "physical_sharding", _PREVIEW),
     Internal(JAXLIB, "DistributedRuntimeClient.key_value_set_bytes", _PREVIEW),

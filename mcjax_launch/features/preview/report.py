@@ -240,7 +240,7 @@ def _find_difference(
 
 def find_rematerialized(stderr: str) -> list[str]:
     """Return the operations whose operand the compiler reshards by making it whole."""
-    return re.findall(r'Involuntary full rematerialization\..*op_name="([^"]*)"', stderr)
+    return re.findall(r'Involuntary full rematerialization\..*?op_name="([^"]*)"', stderr)
 
 
 # --- ranks against each other ---

@@ -120,6 +120,29 @@ def test_endless_loop_ends_after_some_calls(jobs: Jobs, program: Path) -> None:
     assert f"jit(step) at {STEP}: called 4 times" in ended.report
 
 
+EXCHANGE = """\
+import jax, numpy as np
+from jax._src import distributed
+from jax.experimental import multihost_utils
+jax.distributed.initialize()
+rank, client = jax.process_index(), distributed.global_state.client
+assert multihost_utils.broadcast_one_to_all(rank) == rank
+assert multihost_utils.process_allgather(np.arange(2), tiled=True).tolist() == [0, 1] * 3
+multihost_utils.assert_equal(rank, "other values")
+client.key_value_set(f"name/{rank}", "mine")
+client.wait_at_barrier("named", 1000)
+assert client.blocking_key_value_get("name/0", 1000) == "mine"
+client.blocking_key_value_get("size/0", 1000)
+"""
+
+
+@pytest.mark.every_jax
+def test_values_of_other_ranks_are_its_own(jobs: Jobs, tmp_path: Path) -> None:
+    (tmp_path / "exchange.py").write_text(EXCHANGE)
+    ended = jobs.run("-n", 3, "-d", 2, "--preview", "2", "exchange.py", cwd=tmp_path)
+    assert "--preview: the key 'size/0' is set by another rank, which does not run" in ended.report
+
+
 CHECKPOINTS = """\
 import os, jax, jax.numpy as jnp, orbax.checkpoint as ocp
 from jax.sharding import NamedSharding, PartitionSpec as P

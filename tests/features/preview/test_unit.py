@@ -57,13 +57,13 @@ def test_collectives_without_a_mesh_have_no_axes() -> None:
 
 
 class Sharding:
-    spec = (None, ("fsdp", "tp"))
+    spec = (("fsdp", "tp"),)
     is_fully_replicated = False
 
 
 def test_arguments_are_read_from_a_programs_code() -> None:
     found = make_argument('loc("w")', "tensor<8x4xbf16>", Sharding())
-    assert found == ProgramArgument("w", "bf16[8,4]", "sharded P(None, ('fsdp', 'tp'))", 64, False)
+    assert found == ProgramArgument("w", "bf16[8,4]", "sharded P(('fsdp', 'tp'))", 64, False)
     scalar = make_argument("loc(unknown)", "tensor<i32>", Sharding())
     assert (scalar.type, scalar.bytes) == ("i32[]", 4)
 

@@ -114,10 +114,11 @@ def make_argument(location: str, type_: str, sharding: Any) -> ProgramArgument:
     name = re.match(r'loc\("(.*?)"', location)
     *sizes, dtype = re.split(r"(?<=\d)x", type_[len("tensor<") : -1])
     shape = [int(size) for size in sizes]
+    spec = f"P({', '.join(map(repr, sharding.spec))})" if hasattr(sharding, "spec") else sharding
     return ProgramArgument(
         name[1] if name is not None else "an argument",
         f"{dtype}[{','.join(map(str, shape))}]",
-        f"sharded P{tuple(sharding.spec)}" if hasattr(sharding, "spec") else str(sharding),
+        f"sharded {spec}",
         _compute_bytes(dtype, shape),
         sharding.is_fully_replicated,
     )
@@ -134,9 +135,7 @@ def _compute_bytes(dtype: str, shape: Iterable[int]) -> int:
 
 def _read_flops(executable: Any) -> float:
     try:
-        costs = executable.cost_analysis()
-        costs = costs[0] if isinstance(costs, list) else costs
-        return max(0.0, float(costs["flops"]))
+        return max(0.0, float(executable.cost_analysis()["flops"]))
     except Exception:  # a compiler that does not count
         return 0.0
 
