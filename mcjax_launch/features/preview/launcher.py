@@ -87,7 +87,7 @@ def choose_ranks(job: Job, sizes: tuple[int, ...]) -> Job:
         compile_once="off",
         preload=(),
         mtls="off",
-        on_rank_failure="continue" if len(ranks) > 1 else "stop",
+        survives=len(ranks) > 1,
     )
 
 
