@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from jobs import LAUNCHER, Ended, Jobs
 
-from mcjax_launch.journal.facts import Finding, JobBegan
+from mcjax_launch.journal.facts import Finding, JobBegan, StacksShown
 from mcjax_launch.journal.opening import EventsTarget
 from mcjax_launch.journal.sink import Target
 from mcjax_launch.journal.stream import KINDS, EventStream
@@ -153,15 +153,17 @@ def test_events_of_an_earlier_run_stay_until_another_begins(run: Run, tmp_path: 
     assert (ended.status, text_of(events, 0)) == (0, "new\n")
 
 
-def test_finding_has_the_time_since_when_it_holds(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its clock counts from the boot, that of events from 1970."""
+def test_events_hold_what_the_launcher_knows(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The clock of findings counts from the boot, that of events from 1970."""
     written: list[bytes] = []
     monkeypatch.setattr(Target, "write", lambda _, lines: written.extend(lines))
     reader, writer = os.pipe()
     stream = EventStream(EventsTarget(f"fd:{writer}", print))
     stream.on_job_began(JobBegan("job", ["program"], 1, ["host"]), 0.0)
     stream.on_finding(Finding("waits", since=time.monotonic() - 40), 0.0)
+    stream.on_stacks_shown(StacksShown(["rank 0:"], ["rank 0 waits"]), 0.0)
     for fd in (reader, writer):
         os.close(fd)
-    finding = json.loads(written[-1])
+    finding, stacks = map(json.loads, written[-2:])
     assert abs(finding["time"] - 40 - finding["since"]) < 5
+    assert stacks["lines"] == ["rank 0:", "rank 0 waits"]

@@ -20,6 +20,7 @@ from mcjax_launch.hook.agent_link import AgentLink
 from mcjax_launch.machine.loop import Loop
 from mcjax_launch.wire.codec import to_json
 from mcjax_launch.wire.hook_messages import (
+    Answering,
     Compiled,
     Compiling,
     Failed,
@@ -228,6 +229,15 @@ def test_compilations_of_a_dead_process_end(server: Server) -> None:
     process = server.connect(HELLO, COMPILING, COMPILING, Compiled())
     process.socket.close()
     assert server.read() == [COMPILING, COMPILING, Compiled(), Compiled()]
+
+
+def test_answering_thread_belongs_to_its_process(server: Server) -> None:
+    server.connect(HELLO)
+    server.connect(Hello(101, "1"))
+    server.connect(Answering(101))
+    server.read()
+    sources = server.hooks.list_stack_sources()
+    assert [hook.pid for hook in sources if hook.answering] == [101]
 
 
 def test_ranks_that_join_together_are_told_apart(server: Server) -> None:

@@ -1,9 +1,15 @@
 """The exception that the text of another one quotes, and the line that tells a failure: tables."""
 
+import sys
+from traceback import TracebackException
+from types import SimpleNamespace
+from typing import Any
+
 import pytest
 from histories import CALLBACK
 from records import failure
 
+from mcjax_launch.hook.failure import _format_traceback
 from mcjax_launch.journal.words import extract_headline
 from mcjax_launch.wire.source_lines import find_quoted_exception
 
@@ -34,6 +40,22 @@ def test_embedded_exception_is_found(text: str, line: str, frame: tuple[str, int
 ])  # fmt: skip
 def test_text_without_exception_is_not_embedded(text: str) -> None:
     assert find_quoted_exception(text) is None
+
+
+def raised_in_jax() -> Exception:
+    scope: dict[str, Any] = {}
+    exec(compile("def step(): raise ValueError('x')", "/jax/array.py", "exec"), scope)
+    with pytest.raises(ValueError) as raised:
+        scope["step"]()
+    return raised.value
+
+
+def test_frames_of_jax_are_left_out_of_each_exception(monkeypatch: pytest.MonkeyPatch) -> None:
+    util = SimpleNamespace(_exclude_paths=("/jax/",))
+    monkeypatch.setitem(sys.modules, "jax._src.traceback_util", util)
+    group = ExceptionGroup("two", [raised_in_jax(), raised_in_jax()])
+    text = _format_traceback(TracebackException.from_exception(group))
+    assert text.count("in raised_in_jax") == 2 and "array.py" not in text
 
 
 @pytest.mark.parametrize(("name", "summary", "line"), [

@@ -48,7 +48,10 @@ def test_content_is_kept_for_this_user_alone(folder: Path) -> None:
 
 
 @pytest.mark.parametrize("damaged", [b"", b"a conten", b"a contenT", b"a content and more"])
-def test_damaged_content_counts_as_missing(folder: Path, damaged: bytes) -> None:
+def test_damaged_content_counts_as_missing(
+    folder: Path, damaged: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(kept_files, "_PIECE", 3)  # the content ends with a piece
     name = keep(folder, b"a content")
     (folder / name).write_bytes(damaged)
     assert get(folder, name, 9) is None

@@ -106,6 +106,7 @@ WRONG = {
     "--debugpy 5678 a.py": "--debugpy was removed: mcjax-launch -m debugpy --listen "
     "'localhost:567{process_id}' --wait-for-client train.py",
     "--nice 5 a.py": "--nice was removed: --wrap 'nice -n 10'",
+    "--setup-again a.py": "--setup-again was removed: --setup runs at each start",
     "--on-rank-failure restart:1 a.py": "--on-rank-failure: 'restart:1' was removed: use --max-restarts N, which "
     "restarts the whole job, or continue",
     "--verify-spmd --on-rank-failure continue a.py": "--verify-spmd cannot be combined with --on-rank-failure: ranks that go on run other programs",

@@ -1,5 +1,7 @@
 """The command that goes to a host."""
 
+import errno
+import os
 from typing import Any
 
 import pytest
@@ -13,6 +15,7 @@ from mcjax_launch.transport.remote_commands import (
     make_remote_argv,
     make_ssh_argv,
     make_template_argv,
+    start,
 )
 
 JOB = Job(program=("true",), python="python3", chdir="/")
@@ -40,6 +43,16 @@ def test_ssh_command_is_built() -> None:
     host = Host(name="h", user="me", slots=1)
     assert make_ssh_argv(host, "x") == [*words, *end]
     assert make_ssh_argv(host.copy_with(port=2222), "x") == [*words, "-p", "2222", *end]
+
+
+def test_failure_to_make_pipes_counts_as_a_lost_host(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail() -> None:
+        raise OSError(errno.EMFILE, "Too many open files")
+
+    monkeypatch.setattr(os, "pipe", fail)
+    with pytest.raises(LaunchError, match="raise `ulimit -n`") as raised:
+        start(["true"])
+    assert raised.value.status == 255
 
 
 LINE, WORDS = "exec sh -c 'x y'", ["sh", "-c", "x y"]

@@ -6,9 +6,11 @@ from typing import Any
 import pytest
 
 from mcjax_launch.features.compile_once.launcher import CompilationCounter
-from mcjax_launch.features.compile_once.messages import ShareCompiled
+from mcjax_launch.features.compile_once.messages import Awaits, ShareCompiled
+from mcjax_launch.journal.facts import AwaitsCompilation
 from mcjax_launch.journal.rank_run import Compilations
 from mcjax_launch.wire.hook_messages import Compiling
+from mcjax_launch.wire.messages import FromHook
 
 ALONE = "each rank has compiled its own programs"
 STEP = Compiling("step", "train.py:3", "cpu")
@@ -45,6 +47,13 @@ def test_last_line_summarizes_shared_compilations(
     ranks: list[Compilations], line: list[str]
 ) -> None:
     assert said(*ranks) == line
+
+
+def test_wait_for_what_another_rank_compiles_is_known() -> None:
+    known: list[object] = []
+    launcher: Any = SimpleNamespace(journal=SimpleNamespace(append=known.append))
+    CompilationCounter(launcher).on_message(None, FromHook(1, Awaits(0)), 0.0)  # type: ignore[arg-type]
+    assert known == [AwaitsCompilation(1, 0)]
 
 
 @pytest.mark.parametrize(

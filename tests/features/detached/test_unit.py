@@ -173,7 +173,8 @@ def full_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Calla
 
 def test_end_of_a_job_is_recorded_on_a_full_disk(full_disk: Callable[[], None]) -> None:
     """What is dropped of its output is counted, and said."""
-    folder = begun(1)
+    about = {"program": ["train.py", "x" * 7500], "ranks": 2, "hosts": ["localhost"]}
+    made.append(folder := JobFolder("00000001", about))
     folder.output.write(b"first\n")
     full_disk()
     folder.output.write(bytes(5000))

@@ -15,6 +15,7 @@ import yaml
 from job_controller import job_failure, jobset_action, replaces_while_it_ends, verdict
 from kubelet import environment, expanded
 
+from mcjax_launch.cli.command import main
 from mcjax_launch.errors import LaunchError
 from mcjax_launch.features.emit import build, kubernetes, template
 from mcjax_launch.features.emit.submission import Submission, make_default_name
@@ -35,6 +36,14 @@ JOB = Submission(
 
 def emit(kind: str, submission: Submission) -> str:
     return build(submission.copy_with(emit=kind))
+
+
+def test_what_this_machine_lacks_is_no_concern_of_a_script(
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    words = "--emit slurm --num-hosts 2 -n 4 -x NO_SUCH_VARIABLE_* train.py"
+    assert main(words.split()) == 0
+    assert capfd.readouterr().err == ""
 
 
 @pytest.mark.parametrize("kind", ["slurm", "jobset", "job"])

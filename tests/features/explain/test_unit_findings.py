@@ -106,6 +106,7 @@ WHILE_IT_RUNS: dict[str, tuple[Sequence[Event], list[str], str]] = {
     "it ends last": ([call(0), call(2), *ends(1)], [], NOW),
     "another does not wait": ([call(0), *ends(1)], [LATER], ""),
     "two are gone": ([*ends(1), *ends(2), call(0)], [], f"ranks 1-2{GONE[6:]} rank 0 waits for them{OR_NONE}"),
+    "two are gone, and the call of the first had failed": ([call(1), *said(1, REFUSED), *ends(1), *ends(2), call(0), 3.0], [], f"ranks 1-2{WITHOUT[6:]} rank 0 waits for them{WHY}"),
     "nobody waits": ([*ends(1), *ends(0), *ends(2)], [], ""),
     "others wait for two only": ([call(0, 2), *ends(1), call(2, 2, of=1)], [], ""),
     "its call failed": ([call(1), *said(1, REFUSED), call(0), call(2), *ends(1), 3.0], [], f"{WITHOUT} ranks 0,2 wait for it{WHY}"),

@@ -92,7 +92,8 @@ def test_ranks_are_grouped_by_place_and_fewest_come_first() -> None:
     for rank in range(4):
         mesh.add(rank, 1, [7] * 400, 7 if rank != 2 else 0, 1.0)
     stacks = [stack(rank, LOAD if rank == 2 else GATHER) for rank in range(4)]
-    picture = make_picture(state, stacks)
+    helper = stack(2, GATHER).copy_with(helper=True)
+    picture = make_picture(state, [helper, *stacks])
     assert picture.format_lines(picture.since + 31) == [
         "nothing has moved for 31 s:",
         "  rank 2      in load_batch at hang.py:4, after program 400",

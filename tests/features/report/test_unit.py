@@ -20,7 +20,7 @@ from mcjax_launch.journal.summary import Summary, summarize
 from mcjax_launch.options.option import without_values
 from mcjax_launch.wire.frames import Data
 from mcjax_launch.wire.hook_messages import Compiling, Failed, ImportedJax, Joined, Joining
-from mcjax_launch.wire.messages import RankUsage, Started, Usage
+from mcjax_launch.wire.messages import GpuUse, RankOnGpu, RankUsage, Started, Usage
 
 VICTIM = "Terminating process because the JAX distributed service detected fatal errors"
 
@@ -66,6 +66,7 @@ def test_record_holds_the_end_of_a_rank(name: str) -> None:
     (rank,) = run_record.make_attempt_record(attempt, 0)["ranks"]
     assert (rank["outcome"], rank["words"]) == (outcome, words)
     assert (rank["exit_status"], rank["signal"]) == (status, by)
+    assert (rank["exception"] is not None) == name.startswith("exception")
 
 
 def test_record_holds_times_and_usage_of_a_rank() -> None:
@@ -159,6 +160,15 @@ def test_record_holds_times_and_usage_of_a_rank() -> None:
     }
 
 
+def test_gpus_of_a_rank_are_recorded_as_it_knows_them() -> None:
+    """The driver counts all of a host's."""
+    run = rank_run(0, 0)
+    run.usage.gpus.record([(GpuUse(3, "H100", 1024, 81559), RankOnGpu(0, 520))], 1.0)
+    assert run_record._make_gpus(run, 0.0, 9)["gpus"] == "3"
+    run.share.gpus = "0"
+    assert run_record._make_gpus(run, 0.0, 9)["gpus"] == "0"
+
+
 def test_the_cause_is_what_came_first() -> None:
     state = run_of(1)
     state.on_started(Started(0, 1), 0.1)
@@ -226,6 +236,11 @@ def test_record_cannot_end_its_script_element() -> None:
     assert json.loads(held[1]) == json.loads(text)
     assert "<" not in held[1]
     assert held[1].isascii()
+
+
+def test_name_of_the_report_decides_on_its_format() -> None:
+    for name, start in (("a.json", "{"), ("a.HTML", "<!doctype html>")):
+        assert report_file._format_text(name, record_of(2)).startswith(start)
 
 
 def test_the_page_runs_its_own_script_alone() -> None:

@@ -3,6 +3,7 @@
 import os
 import pickle
 import resource
+import sys
 from collections.abc import Generator, Iterator
 from itertools import chain, islice
 from pathlib import Path
@@ -16,6 +17,7 @@ from records import run_of
 from mcjax_launch.agent.system import system
 from mcjax_launch.features.explain.picture import find_place
 from mcjax_launch.features.session import agent
+from mcjax_launch.features.session.client import calls
 from mcjax_launch.features.session.client.calls import Answer, RankValues
 from mcjax_launch.features.session.client.progress import (
     CallFailed,
@@ -45,6 +47,13 @@ from mcjax_launch.wire.hook_messages import HookMessage
 from mcjax_launch.wire.messages import FromHook, Refused, Started
 
 LARGE = 1 << 18
+
+
+def test_folders_before_the_library_come_first_in_ranks(monkeypatch: pytest.MonkeyPatch) -> None:
+    folders = ["/mine", os.path.dirname(os.__file__), "/other"]
+    monkeypatch.setattr(sys, "path", folders)
+    head = calls._make_head(initializes=False)
+    assert (head.folders, head.first_folders) == (tuple(folders), ("/mine",))
 
 
 class Way:

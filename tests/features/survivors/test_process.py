@@ -54,9 +54,16 @@ def test_survivors_continue_and_the_failure_is_reported_at_once(
 
 
 def test_survivors_continue_without_a_lost_host(jobs: Jobs, tmp_path: Path) -> None:
-    script = "echo agent $PPID; until [ -e go ]; do sleep 0.05; done"
+    """A rank that had ended before is not lost with its host."""
+    script = """
+        case $JAX_PROCESS_ID in
+        1) until [ -e pid ] && ! kill -0 $(cat pid) 2> err; do sleep 0.05; done; echo agent $PPID;;
+        2) echo $$ > new; mv new pid; exit;;
+        esac
+        until [ -e go ]; do sleep 0.05; done
+    """
     job = jobs.start(
-        *("--hosts", "a,b", "--show", 1, "--via", FAKE_SSH, "--on-rank-failure", "continue"),
+        *("--hosts", "a,b:2", "--show", 1, "--via", FAKE_SSH, "--on-rank-failure", "continue"),
         *("bash", "-c", script),
         cwd=tmp_path,
         stderr=subprocess.STDOUT,
@@ -68,4 +75,4 @@ def test_survivors_continue_without_a_lost_host(jobs: Jobs, tmp_path: Path) -> N
     (tmp_path / "go").touch()
     ended = job.finish()
     assert ended.status == 255
-    assert "1 lost with host b" in ended.stdout
+    assert "2 exited with 0, 1 lost with host b" in ended.stdout
