@@ -3,8 +3,6 @@
 import functools
 import random
 
-import pytest
-
 from mcjax_launch.console.collapse import (
     FLOOD,
     FLOOD_S,
@@ -84,15 +82,6 @@ def test_lines_stop_waiting_after_three_mismatches() -> None:
     assert feed(collapse, 1, "x", 7.1 + 2 * MOMENT_S) == ["[0-1] x"]
 
 
-def test_match_makes_up_for_unmatched_lines() -> None:
-    collapse = Collapse(2)
-    for at, same in ((1.0, False), (3.0, False), (5.0, True), (7.0, False), (9.0, False)):
-        assert feed(collapse, 0, "m" if same else f"a{at}", at) == []
-        shown = feed(collapse, 1, "m" if same else f"b{at}", at)
-        assert shown == (["[0-1] m"] if same else [])
-        collapse.expire(at + MOMENT_S)
-
-
 def test_few_unmatched_lines_are_remembered() -> None:
     """A rank that prints alone may print for days."""
     collapse = Collapse(2)
@@ -106,15 +95,6 @@ def test_few_unmatched_lines_are_remembered() -> None:
     assert feed(collapse, 0, "remembered", 3.0) == []
 
 
-def test_expired_line_does_not_hurry_lines_of_other_ranks() -> None:
-    collapse = Collapse(3)
-    feed(collapse, 0, "a", 1.0)
-    feed(collapse, 1, "u", 1.1)
-    assert lines(collapse.expire(1.0 + MOMENT_S)) == ["[0] a"]
-    assert feed(collapse, 0, "u", 1.25) == []
-    assert lines(collapse.expire(1.1 + MOMENT_S)) == ["[0-1] u"]
-
-
 def test_line_joins_an_equal_line_that_may_follow_its_ranks_last() -> None:
     collapse = Collapse(3)
     feed(collapse, 2, "alone")
@@ -122,55 +102,6 @@ def test_line_joins_an_equal_line_that_may_follow_its_ranks_last() -> None:
     assert feed(collapse, 2, "a") == []
     assert feed(collapse, 1, "a b") == ["[2] alone", "[0-2] a"]
     assert feed(collapse, 2, "b") == ["[0-2] b"]
-
-
-def test_line_joins_no_line_printed_before_its_ranks_last() -> None:
-    collapse = Collapse(3)
-    feed(collapse, 0, "a b")
-    feed(collapse, 1, "b a")
-    assert lines(collapse.flush()) == ["[0] a", "[0-1] b", "[1] a"]
-
-
-def test_lines_change_places_in_a_long_row() -> None:
-    texts = [f"{number}" for number in range(100)]
-    for rank, expected in ((0, texts), (1, ["alone", *reversed(texts)])):
-        collapse = Collapse(3)
-        feed(collapse, 0, " ".join(texts))
-        feed(collapse, 1, "alone " + " ".join(reversed(texts)))
-        shown = [group for group in collapse.flush() if rank in group.ranks]
-        assert [group.text.decode() for group in shown] == expected
-
-
-@pytest.mark.parametrize(("between", "joined"), [(60, True), (70, False)])
-def test_no_more_than_some_lines_change_places(between: int, *, joined: bool) -> None:
-    collapse, texts = Collapse(4), " ".join(f"{number}" for number in range(between))
-    feed(collapse, 2, "c")
-    feed(collapse, 0, f"a {texts}")
-    feed(collapse, 1, "c a")
-    shown = lines(collapse.flush())
-    assert ("[0-1] a" in shown, "[1] a" in shown) == (joined, not joined)
-
-
-def test_only_the_last_few_equal_lines_change_places() -> None:
-    collapse = Collapse(4)
-    feed(collapse, 2, "c")
-    feed(collapse, 0, "a " * 10)
-    feed(collapse, 1, "c a")
-    assert lines(collapse.flush()) == ["[1-2] c", "[0] a", "[0] a", "[0-1] a", *["[0] a"] * 7]
-
-
-def test_shown_line_is_not_counted_as_held_back() -> None:
-    collapse = Collapse(2)
-    for _ in range(MOST_HELD // 400):
-        assert feed(collapse, 0, "a") == []
-        assert feed(collapse, 1, "a") == ["[0-1] a"]
-
-
-def test_repeated_lines_of_one_rank_stay() -> None:
-    collapse = Collapse(2)
-    feed(collapse, 0, "a a a")
-    assert feed(collapse, 1, "a a") == ["[0-1] a", "[0-1] a"]
-    assert lines(collapse.flush()) == ["[0] a"]
 
 
 def test_streams_are_kept_apart() -> None:

@@ -289,14 +289,6 @@ def test_status_shows_usage_of_two_ranks() -> None:
     assert progress.format_job_use(state, 20.0).startswith("both busy, 2.0 cores | ")
 
 
-def test_status_shows_usage_of_a_single_rank() -> None:
-    state = joining(1)
-    assert progress.format_job_use(state, 9.0) == ""
-    used(state, 10.0, 1.0)
-    used(state, 12.0, 2.0)
-    assert progress.format_job_use(state, 20.0) == "busy, 0.5 cores | 512 MiB"
-
-
 def test_status_shows_programs_and_how_many_a_second() -> None:
     state = joining(2, 2)
     state.on_programs_counted(ProgramsCounted(1, 0), 10.0)
@@ -348,15 +340,3 @@ def test_live_status_line_is_redrawn_each_second() -> None:
         part.expire(at)
         assert part.deadline == at + 1
     assert drawn.all == ["10 s", "11 s", "12 s"]
-
-
-def test_columns_of_a_table_are_aligned_although_some_rows_lack_them(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    said = {0: "12 programs/s", 1: "", 2: "3 programs/s"}
-    monkeypatch.setattr(progress, "describe_programs", lambda runs, now: said[runs[0].process_id])
-    state = run_of(3)
-    for run in state.ranks.values():
-        run.process.last_output_at = 1.0
-    rows = progress.format_rank_rows(state, 5.0, 20)
-    assert len({row.index("last line 4 s ago") for row in rows}) == 1

@@ -317,14 +317,6 @@ def test_users_lines_of_an_interrupt_are_shown_once() -> None:
     assert noise.pop_mentions() == ["hid 16 lines of KeyboardInterrupt; -v shows them"]
 
 
-def test_restarted_rank_has_no_verdict() -> None:
-    noise = NoiseFilter()
-    noise.set_verdict(0, Verdict.VICTIM, failure())
-    noise.set_verdict(0, None, None)
-    job_ends(noise)
-    assert passed(noise, ERR, b"hello\n") == b"hello\n"
-
-
 def test_held_pieces_keep_their_order() -> None:
     pieces: list[Lines | Fragment] = [make_lines(ERR, LOSS), Fragment(ERR, b"Name? ")]
     pieces.append(Fragment(ERR, b"Bob\n"))
