@@ -207,46 +207,6 @@ def test_prompt_offers_editing_history_and_completion(start: START) -> None:
     assert "[0] value 8\r\n" in terminal.shown
 
 
-def test_completion_inserts_only_unique_matches(start: START) -> None:
-    terminal = start("-n 1", "value_one, value_two = 1, 2\nbreakpoint()\n")
-    terminal.until(PROMPT)
-    terminal.type("p value_o\t\r")
-    assert without_moves(terminal.until(PROMPT)) == "p value_one\r\n1\r\n"
-    terminal.type("p val\t")  # as far as both agree,
-    terminal.until("ue_")
-    terminal.type("\t\t")  # and then both, above the prompt
-    terminal.until("value_one  value_two")
-    assert terminal.until(PROMPT).strip() == ""
-    terminal.until("p value_")
-    terminal.type("t\t\r")
-    terminal.until("wo\r\n2\r\n")
-    terminal.until(PROMPT)
-    terminal.type("p nothing_such\t\t + 1\r")
-    assert "p nothing_such + 1\r\n*** NameError" in without_moves(terminal.until(PROMPT)).replace(
-        "\a", ""
-    )
-    terminal.type("unt\t\t")  # commands
-    terminal.until("unt    until")
-    terminal.answer(PROMPT, "\x15c")
-    assert terminal.finish() == 0
-
-
-def test_history_persists_across_stops(start: START) -> None:
-    terminal = start("-n 1", "for turn in range(3):\n    breakpoint()\n    x = turn\n")
-    terminal.answer(PROMPT, "turn + 40")
-    terminal.until("\r\n40\r\n")
-    terminal.answer(PROMPT, "c")
-    terminal.until(PROMPT)
-    terminal.type("\x1b[A\x1b[A\r")
-    terminal.until("\r\n41\r\n")
-    terminal.answer(PROMPT, "c")
-    terminal.until(PROMPT)
-    terminal.type("\x12turn\r")  # Ctrl-R searches
-    terminal.until("\r\n42\r\n")
-    terminal.answer(PROMPT, "c")
-    assert terminal.finish() == 0
-
-
 def test_debugger_knows_the_terminals_size(start: START) -> None:
     terminal = start("-n 1", PROGRAM, "0")
     note = "told = []; import signal; signal.signal(signal.SIGWINCH, lambda *_: told.append(1))"
