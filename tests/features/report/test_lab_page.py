@@ -431,16 +431,6 @@ def test_page_shows_a_hangs_waits(browse: Browse) -> None:
     assert ['class="waiting"' in row(dom, rank) for rank in (2, 3, 4)] == [False, True, False]
 
 
-def test_each_rank_has_a_colour(browse: Browse) -> None:
-    counts = (10, 64)
-    for dom, count in zip(
-        browse(*(View(record_of(count)) for count in counts)), counts, strict=True
-    ):
-        colours = re.findall(r'<path [^>]*style="--own:(.*?)"', dom)
-        assert len(colours) == 2 * count
-        assert len(set(colours)) == count
-
-
 def test_page_shows_versions(browse: Browse) -> None:
     made = record_of(4)
     for rank in made["attempts"][0]["ranks"]:
@@ -494,33 +484,6 @@ def test_page_searches_last_lines(browse: Browse) -> None:
     assert rows(filtered) == [2]  # which printed that
 
 
-def test_page_copies_text(browse: Browse) -> None:
-    script = """
-        const got = [], labels = document.createElement('pre');
-        view.navigator.clipboard.writeText = async text => { got.push(text); };
-        for (const button of document.querySelectorAll('button.copy')) button.click();
-        setTimeout(() => { document.body.append(Object.assign(document.createElement('pre'),
-          {id: 'got', textContent: JSON.stringify(got)}), Object.assign(labels, {id: 'labels',
-          textContent: [...document.querySelectorAll('button.copy')].map(button => button.textContent).join('')})); }, 50)
-    """
-    code = {"folder": "/w", "commit": "0123456789" * 4, "clean": False}
-    [dom] = browse(View(record_of(4) | {"checkout": code}, script=script))
-    copied = json.loads(text_of(dom, "got"))
-    assert copied[0].startswith(
-        "✕ Failed: rank 2 failed: ValueError: x\nat train.py:3 in step: boom()\n"
-    )
-    assert (
-        "\nexit status 1 after 1 min 42 s, 4 ranks on h0, commit 012345678901 with changes, "
-        in copied[0]
-    )
-    assert text_of(dom, "foot").startswith("commit 012345678901 with changes, mcjax-launch ")
-    assert copied[0].endswith("\nmcjax-launch -- train.py\n")
-    assert copied[1] == "mcjax-launch -- train.py"
-    assert copied[2] == "Traceback ...\nValueError: x\n"
-    assert copied[3:] == ["\nrank 2 err\n", "\nrank 2 out\n"]
-    assert text_of(dom, "labels") == "copied" * len(copied)
-
-
 def test_times_are_the_readers_own(browse: Browse, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TZ", "Asia/Kolkata")
     made, click = record_of(4), "document.querySelector('#facts button').click()"
@@ -530,32 +493,6 @@ def test_times_are_the_readers_own(browse: Browse, monkeypatch: pytest.MonkeyPat
     assert "2027-01-15 08:00:00 UTC" in text_of(universal, "facts")
     assert "08:01:41" in side(universal)
     assert "the times of day are UTC." in universal
-
-
-SCALES = {0.03: ["0", "0.05", "0.1"], 0.4: ["0", "0.2", "0.4"], 2.2: ["0", "1.5", "3"]}
-
-
-def scale(dom: str) -> list[str]:
-    """The labels of the chart of processors."""
-    chart = dom.partition('data-use="cpu"')[2]
-    labels = chart.partition('class="scale"')[2].partition("</div>")[0]
-    return re.findall(r"<span [^>]*>(.*?)</span>", labels)
-
-
-def test_the_labels_of_a_chart_are_exact(browse: Browse) -> None:
-    views = []
-    for most in SCALES:
-        made = record_of(2)
-        for rank in made["attempts"][0]["ranks"]:
-            rank["started_s"], rank["cpu_s"] = 0.0, 90.0 * most
-            rank["samples"] = [[10.0 * n, 10.0 * n * most, 1 << 10] for n in range(1, 10)]
-        views.append(View(made))
-    forked = record_of(2)  # of which the usage before the fork is none
-    for rank in forked["attempts"][0]["ranks"]:
-        rank.update(started_s=5.0, ended_s=25.0, cpu_s=8.0)
-        rank["samples"] = [[4.9, 2.1, 1 << 10], [15.0, 4.0, 1 << 10], [25.0, 8.0, 1 << 10]]
-    found = list(map(scale, browse(*views, View(forked))))
-    assert found == [*SCALES.values(), ["0", "0.2", "0.4"]]
 
 
 def test_a_different_program_is_marked(browse: Browse) -> None:
