@@ -493,36 +493,6 @@ ranks.exec("1")
     assert not jobs.left()
 
 
-def test_killed_caller_leaves_no_session(jobs: Jobs) -> None:
-    code = """
-import mcjax_launch
-ranks = mcjax_launch.session(processes=2, initialize=False, echo=False)
-ranks.exec("1")
-print("ready", flush=True)
-ranks.exec("import time; time.sleep(1000)")
-"""
-    command = [sys.executable, "-c", code]
-    with subprocess.Popen(command, cwd=PROGRAMS, stdout=subprocess.PIPE) as caller:
-        assert caller.stdout is not None
-        assert caller.stdout.readline() == b"ready\n"
-        caller.kill()
-    eventually(lambda: not jobs.left(), 10)
-
-
-def test_fork_cannot_make_calls(called: Any) -> None:
-    with session(processes=1) as ranks:
-        ranks.run(called.rank)
-        pid = os.fork()
-        if pid == 0:
-            try:
-                ranks.run(called.rank)
-            except LaunchError as error:
-                os._exit(7 if "belongs to the parent process" in str(error) else 1)
-            os._exit(2)
-        assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 7
-        assert ranks.run(called.rank) == [0]
-
-
 def test_restart_starts_new_ranks() -> None:
     with session() as ranks:
         before = ranks.exec("kept = 7\nimport os; os.getpid()")
