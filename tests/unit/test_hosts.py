@@ -54,10 +54,6 @@ def test_names_for_any_client_are_accepted() -> None:
     assert [host.name for host in parse_list(names, 1)] == names.split(",")
 
 
-def test_default_slots_apply() -> None:
-    assert [host.slots for host in parse_file("a\nb slots=3\nc:2\n", "h", 5)] == [5, 3, 2]
-
-
 BAD = {
     "a\nb slots=x\n": "h:2: slots=x is not a whole number of 1 or more",
     "a slots=0": "h:1: slots=0 is not a whole number of 1 or more",

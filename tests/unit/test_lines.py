@@ -132,14 +132,6 @@ def test_a_line_that_never_ends_is_shown_once(
     assert out == prefix + b"a\n1: x\n" + rest.replace(b"P", prefix) + (b"1: x\n" if later else b"")
 
 
-def test_an_interrupted_line_of_which_only_the_newline_was_missing_is_shown_once() -> None:
-    plain, first, second = Shown(Plain()), stream(0), stream(1)
-    plain.feed(first, b"Name? ", 0.0)
-    plain.expire(MOMENT_S)
-    plain.feed(second, b"hello\n", 1.0)
-    assert plain.feed(first, b"\nAnna\n", 2.0) == b"0: Anna\n"
-
-
 def test_interrupted_progress_is_shown_again_where_it_stands() -> None:
     plain, first, second = Shown(Plain()), stream(0), stream(1)
     plain.feed(first, b"\r10%", 0.0)
@@ -172,16 +164,6 @@ def test_a_huge_line_comes_in_pieces() -> None:
     assert out == b"0: " + b"x" * LONGEST + GOES_ON
     assert plain.deadline == GROWS_S
     assert plain.feed(source, b"y\n") == b"0: " + b"x" * 10 + b"y\n"
-
-
-def test_a_huge_line_of_which_some_has_been_shown_comes_in_pieces() -> None:
-    plain, source = Shown(Plain()), stream(0)
-    plain.feed(source, b"begun")
-    assert plain.expire(MOMENT_S) == b"0: begun"
-    out = plain.feed(source, b"x" * 2 * LONGEST)
-    assert out == b"%b%b0: %b%b" % (b"x" * (LONGEST - 5), GOES_ON, b"x" * LONGEST, GOES_ON)
-    assert plain.expire(1.0) == b"0: xxxxx"
-    assert plain.finish() == b"\n"
 
 
 def test_no_part_of_a_long_line_is_shown_twice() -> None:
