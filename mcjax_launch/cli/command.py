@@ -11,10 +11,10 @@ from typing import Any
 
 import click
 
+from mcjax_launch.cli.command_line import CommandLine
 from mcjax_launch.cli.help import GroupedCommand
 from mcjax_launch.cli.options import GROUPS, PROGRAM
 from mcjax_launch.cli.own_lines import report_errors, say, write
-from mcjax_launch.cli.running import CommandLine
 from mcjax_launch.errors import LaunchError
 from mcjax_launch.journal.attempt import JobOutcome
 from mcjax_launch.journal.journal import Journal

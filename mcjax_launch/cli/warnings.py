@@ -77,9 +77,9 @@ def find_warnings(
     """
     yield from _find_unknown_variables(environ, context)
     word = options.program[0] if options.program and not options.module else ""
-    for commands in (_COMMANDS, *declared.list_all("COMMANDS")) if word else ():
-        if word in commands:
-            yield f"{word} is taken for PROGRAM, as mcjax-launch has no commands: {commands[word]}"
+    advice = [each[word] for each in (_COMMANDS, *declared.list_all("COMMANDS")) if word in each]
+    if advice:  # a feature's is the better one
+        yield f"{word} is taken for PROGRAM, as mcjax-launch has no commands: {advice[-1]}"
     yield from _find_options_after_program(options, context, _select_suspects(options))
     if not is_elsewhere:
         yield from _find_unmatched_patterns(options.env, environ)

@@ -79,7 +79,7 @@ def _wait(real: Any, client: Any, args: Any, kwargs: Any) -> Any:
     return real(client, *args, **kwargs)
 
 
-# --- jAX's exit barrier, to which a failed rank comes only when Python has ended ---
+# --- JAX's exit barrier, to which a failed rank comes only when Python has ended ---
 
 # Nanoseconds for the message that a failed rank has come to the barrier.
 _ARRIVAL_NS = 200_000_000

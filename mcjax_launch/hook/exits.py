@@ -319,7 +319,6 @@ _SAID = "Exception ignored while calling GC callback"
 
 def raise_dropped_interrupts() -> None:
     """Raise KeyboardInterrupt again, behind the callback, whenever Python drops it there."""
-    import _thread
     import gc
     import time
 

@@ -1,4 +1,4 @@
-"""Parts of the launcher: one for each feature that a job uses, and some of the launcher's own."""
+"""Parts of the launcher: one for each feature that a job uses."""
 
 from __future__ import annotations
 

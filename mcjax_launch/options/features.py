@@ -4,7 +4,7 @@ Such a module has an OptionGroup, and of these functions and constants those tha
 come those on a command line:
 
 - `acts(options)` returns whether the feature acts in place of the command's usual run: then
-  `act(line)` of its module `command` does (see `cli/running.py`).
+  `act(line)` of its module `command` does (see `cli/command_line.py`).
 - `list_irrelevant(options)` names options that a project's file does not mean for such a command.
 - `refuse(options)` refuses options that can never be combined, as far as `excludes` and `needs` of
   a declaration cannot say it.
@@ -88,6 +88,15 @@ def list_groups() -> tuple[type[OptionGroup], ...]:
 def get(options: object, name: str) -> Any:
     """Return an option of a feature; None also if this copy lacks the feature."""
     return getattr(options, name, None)
+
+
+def change(job: J, **options: object) -> J:
+    """Return a job with options of features changed, of those features that this copy has."""
+    known: Any = job
+    changed: J = known.copy_with(
+        **{name: options[name] for name in options if name in known._fields}
+    )
+    return changed
 
 
 def list_for_hosts(job: object) -> set[str]:

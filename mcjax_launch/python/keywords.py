@@ -155,7 +155,7 @@ def add_keywords(function: Any, **defaults: object) -> Any:
             annotation=annotation,
         )
         for name, annotation in typing.get_type_hints(Keywords).items()
-        if name not in known
+        if name in default and name not in known  # else it is of a feature that this copy lacks
     ]
     function.__signature__ = signature.replace(parameters=[*own, *more])
     return function

@@ -1,4 +1,4 @@
-"""The launcher's exit statuses, as documented.
+"""The launcher's exit statuses, as documented, and what signals mean.
 
 Besides these the launcher exits with a rank's own status, or with 128 + the signal that ended it.
 """

@@ -95,6 +95,34 @@ def test_jobs_run_without_a_feature(jobs: Jobs, tmp_path: Path, name: str) -> No
     assert (ended.status, ended.stdout.count(" of 2: sum ")) == (0, 2)
 
 
+ALONE = {
+    "check": (["--check", "-n", 1, "-d", 1], "passed: 1 rank on 1 host"),
+    "emit": (["--emit", "slurm", "--num-hosts", 2, "train.py"], "#SBATCH --nodes=2"),
+    "preview": (["--preview", "-n", 2, "-d", 1, TOY], "of 2: sum "),
+}
+
+
+@pytest.mark.parametrize("name", ALONE)
+def test_feature_needs_no_other(jobs: Jobs, tmp_path: Path, name: str) -> None:
+    """Some say what other features are to do in their jobs."""
+    copy_without(*({*FEATURES} - {name}), to=tmp_path)
+    words, shown = ALONE[name]
+    ended = jobs.start(*words, cwd=tmp_path).finish()
+    assert (ended.status, shown in ended.stdout) == (0, True), ended.stderr
+
+
+def test_watch_needs_no_other_feature(jobs: Jobs, tmp_path: Path) -> None:
+    copy_without(*({*FEATURES} - {"watch"}), to=tmp_path)
+    program = tmp_path / "says.py"
+    program.write_text("print('first', flush=True)")
+    running = jobs.start("-n", 1, "--watch", program, cwd=tmp_path)
+    running.read_until("first", 1)
+    program.write_text("print('second', flush=True)")
+    running.read_until("second", 1)
+    running.signal(signal.SIGINT)
+    running.finish()
+
+
 WITH_OPTIONS = {
     group.__module__.split(".")[2]: [option.long for option in group.declared.values()]
     for group in features.list_groups()
@@ -118,9 +146,9 @@ def test_missing_features_are_not_excluded(jobs: Jobs, tmp_path: Path) -> None:
     assert (ended.status, "--preview: a job of one rank needs none" in ended.stderr) == (2, True)
 
 
-def test_programs_are_launched_without_the_folders_of_calls(jobs: Jobs, tmp_path: Path) -> None:
-    """Of sessions, notebooks and pytest."""
-    copy = copy_without("notebook", "pytest", "session", to=tmp_path)
+def test_programs_are_launched_with_results_alone(jobs: Jobs, tmp_path: Path) -> None:
+    """A result is made of the record in the last event."""
+    copy = copy_without(*({*FEATURES} - {"report"}), to=tmp_path)
     code = (
         "import mcjax_launch; print(mcjax_launch.__file__)\n"
         "print(mcjax_launch.launch('echo', 'hi', processes=2).ranks[1].stdout)"
@@ -142,3 +170,10 @@ def test_the_feature_of_the_architecture_works(jobs: Jobs, tmp_path: Path) -> No
     assert (ended.status, ended.stderr) == (0, "mcjax-launch: all run\n")
     shown = jobs.start("--help", "output", cwd=tmp_path).finish().stdout
     assert "Print TEXT once all ranks run." in " ".join(shown.split())
+
+
+def test_functions_are_called_without_other_features(jobs: Jobs, tmp_path: Path) -> None:
+    copy_without(*({*FEATURES} - {"report", "session"}), to=tmp_path)
+    code = "import math, mcjax_launch; print(mcjax_launch.run(math.sqrt, processes=2, args=(4,)))"
+    ended = jobs.start(launcher=[sys.executable, "-c", code], cwd=tmp_path).finish()
+    assert (ended.status, ended.stdout, ended.stderr) == (0, "[2.0, 2.0]\n", "")

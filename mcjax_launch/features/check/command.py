@@ -8,7 +8,7 @@ from collections.abc import Sequence, Set
 
 import click
 
-from mcjax_launch.cli.running import CommandLine
+from mcjax_launch.cli.command_line import CommandLine
 from mcjax_launch.console.prefix import wants_colour
 from mcjax_launch.errors import LaunchError
 from mcjax_launch.features.check import run
@@ -29,11 +29,9 @@ VERSION = 3
 # Options that have an effect on --check.
 _HAVE_EFFECT = frozenset(
     {"check", "module", "num_processes", "python", "chdir", "env", "env_file", "no_hook"}
-    | {"cpu_devices"}
-    | {"tpu_chips_per_process"}
-    | {"gpus_per_process", "cpu_transfers", "bind_cores", "hosts", "procs_per_host", "via"}
-    | {"slices", "coordinator", "mtls", "color", "quiet", "verbose", "timeout", "start_timeout"}
-    | {"grace"}
+    | {"cpu_devices", "gpus_per_process", "tpu_chips_per_process", "cpu_transfers", "bind_cores"}
+    | {"hosts", "procs_per_host", "via", "slices", "coordinator", "mtls"}
+    | {"color", "quiet", "verbose", "timeout", "start_timeout", "grace"}
 )
 # In place of PROGRAM: the ranks' Python is found as for a file.
 _PROGRAM = ("check.py",)
@@ -88,7 +86,8 @@ def _check_path(path: str) -> None:
 def _run(options: Options) -> tuple[list[Judgement], str]:
     """Run the check; return its findings, and its size in words, such as "4 ranks on 2 hosts"."""
     # Ignore variables that set options of other command lines.
-    used = {name: getattr(options, name) for name in _HAVE_EFFECT - {"module"}}
+    names = Options.declared.keys() & _HAVE_EFFECT - {"module"}
+    used = {name: getattr(options, name) for name in names}
     program = run.NO_PROGRAM
     if options.program and not options.sync:  # else a job would send it
         paths = list_source_paths(options)

@@ -21,6 +21,7 @@ from mcjax_launch.journal.rank_run import RankRun
 from mcjax_launch.launcher import entry
 from mcjax_launch.launcher.front import Front
 from mcjax_launch.machine.interpreter import explain_old_jax
+from mcjax_launch.options import features as declared
 from mcjax_launch.ranks import format_count, group_by_key
 from mcjax_launch.wire import exit_status
 from mcjax_launch.wire.exit_status import ENDING
@@ -176,13 +177,12 @@ def make_check_job(job: Job, hosts: Sequence[Host], checked: CheckedProgram = NO
     folders = {host.name: _get_folder(job, host) or job.chdir for host in hosts}
     wanted = {"folders": folders, "paths": checked.paths, "is_module": checked.is_module}
     own = {**OWN_VARIABLES, probe.HOST: "{host}", probe.WANTED: json.dumps(wanted)}
-    return job.copy_with(
+    job = job.copy_with(
         program=(os.path.basename(program),),
         num_processes=sum(host.slots for host in hosts),
         chdir_given=False,
         env=(*own.items(), *job.env),
         sync=(program,),
-        preload=(),  # a rank tells what its host has, and then imports jax
         show=frozenset(),
         quiet=not job.verbose,
         log_dir=None,
@@ -190,6 +190,7 @@ def make_check_job(job: Job, hosts: Sequence[Host], checked: CheckedProgram = NO
         start_timeout=(job.start_timeout or _START_S) if job.hook else None,
         record=True,  # which keeps what ranks print
     )
+    return declared.change(job, preload=())  # a rank tells what its host has, and then imports jax
 
 
 def parse_output(text: str) -> ProbeOutput:

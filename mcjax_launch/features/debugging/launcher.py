@@ -352,7 +352,7 @@ class Debugging(LauncherPart, DebuggerDisplay):
 
 PART = Debugging
 
-# --- user's terminal, lent to a debugger in a rank, which opens it by its name ---
+# --- the user's terminal, lent to a debugger in a rank, which opens it by its name ---
 
 _INPUT = 0
 # Waits for the launcher, and restores the terminal's settings if it has ended without a word. The

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from mcjax_launch.cli import own_lines
-from mcjax_launch.cli.running import CommandLine
+from mcjax_launch.cli.command_line import CommandLine
 from mcjax_launch.errors import LaunchError
 from mcjax_launch.features.detached.options import ID, find_action
 

@@ -28,6 +28,7 @@ from mcjax_launch.job.job import Job
 from mcjax_launch.job.plan import count_ranks_by_host
 from mcjax_launch.journal.stop_reasons import StopReason
 from mcjax_launch.launcher.part import JobLauncher, LauncherPart
+from mcjax_launch.options import features as declared
 from mcjax_launch.options.options import Options
 from mcjax_launch.ranks import format_count
 from mcjax_launch.wire import exit_status
@@ -80,15 +81,13 @@ def choose_ranks(job: Job, sizes: tuple[int, ...]) -> Job:
     devices = job.cpu_devices or 1
     if own.on is not None and parse_memory(own.on) is None:
         _check_chips(own.on, sum(sizes), devices)
-    return job.copy_with(
+    job = job.copy_with(
         alone=tuple(sorted(ranks)),
         host_sizes=sizes,
         cpu_devices=devices,
-        compile_once="off",
-        preload=(),
-        mtls="off",
         survives=len(ranks) > 1,
     )
+    return declared.change(job, compile_once="off", preload=(), mtls="off")
 
 
 def _check_chips(slice_: str, ranks: int, devices: int) -> None:

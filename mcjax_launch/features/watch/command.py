@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from mcjax_launch.cli import own_lines
-from mcjax_launch.cli.running import CommandLine
+from mcjax_launch.cli.command_line import CommandLine
 from mcjax_launch.errors import LaunchError
 from mcjax_launch.features.watch.watcher import Watcher
 from mcjax_launch.job.hosts import Host

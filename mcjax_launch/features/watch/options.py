@@ -47,8 +47,7 @@ class WatchOptions(OptionGroup, title="Limits and restarts", kw_only=True):
 
 def acts(options: OptionGroup) -> bool:
     """Return whether the command runs the job again after saves, not once."""
-    own = WatchOptions.of(options)
-    return bool(own.watch)
+    return bool(WatchOptions.of(options).watch)
 
 
 def complete(job: Job, where: Where) -> Job:

@@ -175,11 +175,10 @@ class Run(Value):
 
         Modules of the user's own that --preload has imported may have been saved.
         """
-        mine = self.job.copy_with(
-            suggest_program=job.suggest_program, setup_done=declared.get(job, "setup_done")
-        )
+        mine = self.job.copy_with(suggest_program=job.suggest_program)
+        mine = declared.change(mine, setup_done=declared.get(job, "setup_done"))
         is_same = (job, hosts) == (mine, self.hosts)
-        return is_same and declared.get(job, "preload") in ((), ("auto",))
+        return is_same and declared.get(job, "preload") in (None, (), ("auto",))
 
     def send(self, **order: object) -> None:
         """Send an order."""
@@ -266,7 +265,8 @@ class Watcher:
     def _fork(self, *, is_held: bool) -> Run:
         """Begin a run of the job; the new process runs it, and exits."""
         job, hosts = self._prepared
-        job = job.copy_with(setup_done=self._setup_done.get(declared.get(job, "setup")))
+        done = self._setup_done.get(declared.get(job, "setup"))
+        job = declared.change(job, setup_done=done)
         ours, theirs = Pipe()
         if not (pid := os.fork()):
             status = exit_status.INTERNAL_ERROR

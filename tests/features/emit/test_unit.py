@@ -17,7 +17,8 @@ from kubelet import environment, expanded
 
 from mcjax_launch.cli.command import main
 from mcjax_launch.errors import LaunchError
-from mcjax_launch.features.emit import build, kubernetes, template
+from mcjax_launch.features.emit import kubernetes, template
+from mcjax_launch.features.emit.command import build
 from mcjax_launch.features.emit.submission import Submission, make_default_name
 from mcjax_launch.options import kinds
 
